@@ -18,6 +18,7 @@ from benches.bm25_server import bm25_server
 from semlex import Document
 from semlex.diagnostics.doctor import examine_server
 from semlex.errors import ConfigurationError, StoreError, UnsupportedServerError
+from semlex.proof.check import plain_bm25
 from semlex.store.keyword import pg_textsearch
 from semlex.store.keyword.engine import LegRequest
 from semlex.store.keyword.extensions import Extension
@@ -27,6 +28,7 @@ from semlex.store.query.filters import Filter, parse_filters
 from semlex.store.query.leg import Statement
 from semlex.store.query.run import ask, run_legs
 from semlex.testing import HashEmbedder
+from tests.support.databases import execute
 from tests.support.properties import examples
 from tests.support.retrievers import opened, sync_opened
 
@@ -36,7 +38,6 @@ ENGINES = ("pg_textsearch", "pg_search")
 # Words that no stemmer changes and no list of stop words holds; a few are in most texts, most in few.
 WORDS = [f"w{number}x" for number in range(60)]
 WEIGHTS = [1 / (1 + number) for number in range(60)]
-K1, B = 1.2, 0.75
 
 
 @pytest.fixture(scope="module")
@@ -46,12 +47,10 @@ def server(request):
 
 
 def new_database(server, name, *statements):
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}")
+    execute(server, f"CREATE DATABASE {name}")
     url = make_conninfo(server, dbname=name)
-    with psycopg.connect(url, autocommit=True) as connection:
-        for statement in ("CREATE EXTENSION vector", *statements):
-            connection.execute(statement)
+    for statement in ("CREATE EXTENSION vector", *statements):
+        execute(url, statement)
     return url
 
 
@@ -68,22 +67,6 @@ def url(server, engine):
 
 
 searching = partial(sync_opened, model="none")
-
-
-# --- the specification ------------------------------------------------------------------------------------------------
-
-
-def plain_bm25(texts, query):
-    """Robertson and Zaragoza, "The Probabilistic Relevance Framework" (2009), with the idf that is never negative."""
-    words = {name: text.split() for name, text in texts.items()}
-    average = sum(map(len, words.values())) / len(words)
-    scores = dict.fromkeys(texts, 0.0)
-    for term in query.split():
-        holding = {name: found.count(term) for name, found in words.items() if term in found}
-        idf = math.log(1 + (len(texts) - len(holding) + 0.5) / (len(holding) + 0.5))
-        for name, count in holding.items():
-            scores[name] += idf * count * (K1 + 1) / (count + K1 * (1 - B + B * len(words[name]) / average))
-    return scores
 
 
 @pytest.fixture(scope="module")
@@ -109,23 +92,13 @@ def library(url, engine, texts):
 def test_answers_are_those_of_plain_bm25(library, texts, words, top_k, remainder):
     filters = None if remainder is None else {"n": remainder}
     hits = library.search(" ".join(words), top_k=top_k, filters=filters)
-    scores = plain_bm25(texts, " ".join(words))
-    passing = {name for name, score in scores.items() if score > 0}
-    if remainder is not None:
-        passing = {name for name in passing if int(name[1:]) % 50 == remainder}
+    scores = plain_bm25({name: ("english", text) for name, text in texts.items()}, " ".join(words))
+    passing = {name for name in scores if remainder is None or int(name[1:]) % 50 == remainder}
     expected = sorted((scores[name] for name in passing), reverse=True)[:top_k]
     assert [hit.keyword_score for hit in hits] == pytest.approx(expected, rel=1e-5)
     assert [hit.keyword_score for hit in hits] == pytest.approx([scores[hit.id] for hit in hits], rel=1e-5)
     assert {hit.id for hit in hits} <= passing
     assert hits.warnings == []
-
-
-def test_scores_are_called_bm25(library, engine):
-    assert library.info.keyword.score_name == "bm25"
-    assert library.status().keyword == engine
-
-
-# --- order, filters ---------------------------------------------------------------------------------------------------
 
 
 def document_order(names):
@@ -169,14 +142,11 @@ def uneven(url, engine):
 WORST = [f"{n}" for n in range(0, 2500, 100)]
 
 
-def test_a_filter_that_keeps_only_the_worst(uneven):
+def test_a_filter_that_keeps_only_the_worst_and_more_equals_than_are_looked_for_at_first(uneven):
     kept = document_order(WORST)
     assert [hit.id for hit in uneven.search("sea", top_k=20, filters={"kept": True})] == kept[:20]
     assert [hit.id for hit in uneven.search("sea", top_k=30, filters={"kept": True})] == kept
     assert uneven.search("sea", filters={"kept": "never"}) == []
-
-
-def test_more_equals_than_are_looked_for_at_first(uneven):
     equal = document_order([f"{n}" for n in range(2500) if n % 100])
     assert [hit.id for hit in uneven.search("sea", top_k=20)] == equal[:20]
 
@@ -200,9 +170,6 @@ def test_collections_larger_than_the_extension_looks_at(uneven, monkeypatch, nar
     else:
         assert len(hits) == 3
         assert hits.warnings == ["the keyword search checked only the best 2499 chunks: hits that pass may be missing"]
-
-
-# --- writing ----------------------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=examples(15))
@@ -242,8 +209,6 @@ async def test_an_uncommitted_text_is_found_by_its_own_transaction(url, engine):
         await connection.rollback()
 
 
-# --- words ------------------------------------------------------------------------------------------------------------
-
 HOSTILE = (
     *("'", '"', "\\", "--", ";", "%s %(query)s $1 {0}", "()[]{}^~*?:", "w0x AND", "NOT w0x", "words:w0x", "!w0x"),
     *("semlex.library_keyword_text:w0x", '{"match": 1}', "{w0x,w1x}", "\u0001\u200b\ufeff", "😀 é ß İ", "the of and"),
@@ -257,20 +222,16 @@ def test_no_text_is_an_error(library, query):
         assert library.search(query).warnings == []
 
 
-@pytest.mark.parametrize("query", HOSTILE)
-def test_operators_mean_nothing(library, texts, query):
-    hits = library.search(query, top_k=1000)
-    assert hits.warnings == []
-    found = {name for name, text in texts.items() if "w0x" in text.split()}
-    assert {hit.id for hit in hits} >= (found if query in {"w0x AND", "NOT w0x", "!w0x"} else set())
-
-
-def test_any_of_the_words_is_enough(library, texts):
-    found = {name for name, text in texts.items() if {"w40x", "w50x"} & set(text.split())}
-    assert {hit.id for hit in library.search("w40x w50x nowhere", top_k=1000)} == found
-
-
-def test_many_words_are_cut(library):
+def test_operators_mean_nothing_any_of_the_words_is_enough_and_many_are_cut(library, texts, engine):
+    assert (library.info.keyword.score_name, library.status().keyword) == ("bm25", engine)
+    with_w0x, with_others = (
+        {name for name, text in texts.items() if words & {*text.split()}} for words in ({"w0x"}, {"w40x", "w50x"})
+    )
+    for query in HOSTILE:
+        hits = library.search(query, top_k=1000)
+        assert hits.warnings == [], query
+        assert {hit.id for hit in hits} >= (with_w0x if query in {"w0x AND", "NOT w0x", "!w0x"} else set()), query
+    assert {hit.id for hit in library.search("w40x w50x nowhere", top_k=1000)} == with_others
     hits = library.search(" ".join(f"v{n}x" for n in range(64)) + " w0x")
     assert hits == []
     assert hits.warnings == ["the query has 65 terms; the first 64 were searched"]
@@ -285,27 +246,19 @@ def test_words_are_stemmed_in_the_collections_language(url, engine):
         assert retriever.search("los") == []
 
 
-@pytest.mark.parametrize("language", ["simple", *STEMMERS])
-def test_every_language_of_pg_search_is_known_to_the_server(languages, language):
-    with searching(languages, keyword="pg_search", collection=language, language=language) as retriever:
-        retriever.add_documents([Document("Zanzibar", id="only")])
-        assert [hit.id for hit in retriever.search("zanzibar")] == ["only"]
-
-
-@pytest.fixture(scope="module")
-def languages(server):
-    return new_database(server, "languages", "CREATE EXTENSION pg_search")
+def test_every_language_of_pg_search_is_known_to_the_server(server):
+    url = new_database(server, "languages", "CREATE EXTENSION pg_search")
+    for language in ("simple", *STEMMERS):
+        with searching(url, keyword="pg_search", collection=language, language=language) as retriever:
+            retriever.add_documents([Document("Zanzibar", id="only")])
+            assert [hit.id for hit in retriever.search("zanzibar")] == ["only"], language
 
 
 def test_languages_that_are_not_known(url, engine):
-    with pytest.raises(ConfigurationError, match="language"):
-        searching(url, keyword=engine, collection="klingon", language="english'; --").initialize()
-    refusal = (ConfigurationError, "choose simple") if engine == "pg_search" else (StoreError, "klingon")
-    with pytest.raises(refusal[0], match=refusal[1]):
-        searching(url, keyword=engine, collection="klingon", language="klingon").initialize()
-
-
-# --- exact scores, other legs -----------------------------------------------------------------------------------------
+    error, message = (ConfigurationError, "choose simple") if engine == "pg_search" else (StoreError, "klingon")
+    for language, refusal in (("english'; --", (ConfigurationError, "language")), ("klingon", (error, message))):
+        with pytest.raises(refusal[0], match=refusal[1]):
+            searching(url, keyword=engine, collection="klingon", language=language).initialize()
 
 
 async def keyword_answer(retriever, query, limit, keys, condition=None):
@@ -357,9 +310,6 @@ def test_each_leg_scores_what_only_the_other_found(url, engine):
             assert hit.keyword_score == pytest.approx(ranks.get(hit.id, 0.0))
 
 
-# --- without the extension --------------------------------------------------------------------------------------------
-
-
 def test_without_the_extension_the_error_has_the_remedy(server, engine):
     url = new_database(server, f"without_{engine}")
     with pytest.raises(UnsupportedServerError, match=f"CREATE EXTENSION {engine};"):
@@ -374,8 +324,7 @@ def test_an_extension_that_went_away_leaves_the_vector_leg(server, engine):
     url = new_database(server, f"leaving_{engine}", f"CREATE EXTENSION {engine}")
     with searching(url, keyword=engine, collection="words", model=HashEmbedder(16)) as retriever:
         retriever.add_documents([Document("a cat", id="cat")])
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(f"DROP EXTENSION {engine} CASCADE")
+    execute(url, f"DROP EXTENSION {engine} CASCADE")
     with searching(url, keyword=engine, collection="words", model=HashEmbedder(16)) as retriever:
         hits = retriever.search("cat")
         assert [hit.id for hit in hits] == ["cat"]
