@@ -232,42 +232,39 @@ KEPT = [
     "WITH found AS (SELECT document_id FROM s.c_chunk) SELECT 1 FROM found JOIN s.c_document AS d USING (document_id)",
     "COPY (SELECT 1 FROM s.c_chunk AS c WHERE c.chunk_id IN (SELECT e.chunk_id FROM s.c_embedding_1 AS e)) TO STDOUT",
 ]
-BROKEN = [
-    ("SELECT 1 FROM s.c_chunk AS c JOIN s.c_embedding_1 AS e USING (chunk_id)", "not joined on document_id"),
-    ("SELECT 1 FROM s.c_chunk AS c, s.c_embedding_1 AS e WHERE c.chunk_id = e.chunk_id", "not joined on document_id"),
-    ("SELECT 1 FROM s.c_chunk AS c LEFT JOIN s.c_document AS d ON d.title = c.chunk_id", "not joined on document_id"),
-    (
+BROKEN = {
+    "not joined on document_id": (
+        "SELECT 1 FROM s.c_chunk AS c JOIN s.c_embedding_1 AS e USING (chunk_id)",
+        "SELECT 1 FROM s.c_chunk AS c, s.c_embedding_1 AS e WHERE c.chunk_id = e.chunk_id",
+        "SELECT 1 FROM s.c_chunk AS c LEFT JOIN s.c_document AS d ON d.title = c.chunk_id",
         "DELETE FROM s.c_embedding_1 AS e USING s.c_chunk AS c WHERE e.chunk_id = c.chunk_id",
-        "not joined on document_id",
     ),
-    (
+    "not bound to c by document_id": (
         "SELECT 1 FROM s.c_chunk AS c WHERE EXISTS (SELECT FROM s.c_embedding_1 AS e WHERE e.chunk_id = c.chunk_id)",
-        "not bound to c by document_id",
-    ),
-    (
         "SELECT (SELECT d.title FROM s.c_document AS d WHERE d.uri = c.source_document) FROM s.c_chunk AS c",
-        "not bound to c by document_id",
     ),
-    ("INSERT INTO s.c_chunk (chunk_id) VALUES (%s) ON CONFLICT (chunk_id) DO NOTHING", "ON CONFLICT without"),
-    (
+    "ON CONFLICT without": ("INSERT INTO s.c_chunk (chunk_id) VALUES (%s) ON CONFLICT (chunk_id) DO NOTHING",),
+    "on each server": (
         "INSERT INTO s.c_chunk (document_id) VALUES (%s) ON CONFLICT (document_id) DO UPDATE SET updated_at = now()",
-        "on each server",
     ),
-    ("UPDATE s.c_chunk SET document_id = %s", "moves a row"),
-    ("CREATE UNIQUE INDEX one ON s.c_chunk (chunk_id)", "unique index without"),
-    ("CREATE TABLE s.c_chunk (document_id uuid, chunk_id text PRIMARY KEY)", "key without"),
-    ("CREATE TABLE s.c_chunk (document_id uuid, chunk_id text, UNIQUE (chunk_id))", "key without"),
-    ("CREATE TABLE s.c_chunk (document_id uuid PRIMARY KEY REFERENCES s.c_document)", "foreign key"),
-    ("SELECT 1 FROM s.c_chunk FOR UPDATE SKIP LOCKED", "SKIP LOCKED"),
-    ("MERGE INTO s.c_chunk AS c USING g ON c.document_id = g.document_id WHEN MATCHED THEN DELETE", "MERGE"),
-]
+    "moves a row": ("UPDATE s.c_chunk SET document_id = %s",),
+    "unique index without": ("CREATE UNIQUE INDEX one ON s.c_chunk (chunk_id)",),
+    "key without": (
+        "CREATE TABLE s.c_chunk (document_id uuid, chunk_id text PRIMARY KEY)",
+        "CREATE TABLE s.c_chunk (document_id uuid, chunk_id text, UNIQUE (chunk_id))",
+    ),
+    "foreign key": ("CREATE TABLE s.c_chunk (document_id uuid PRIMARY KEY REFERENCES s.c_document)",),
+    "SKIP LOCKED": ("SELECT 1 FROM s.c_chunk FOR UPDATE SKIP LOCKED",),
+    "MERGE": ("MERGE INTO s.c_chunk AS c USING g ON c.document_id = g.document_id WHEN MATCHED THEN DELETE",),
+}
 
 
 def test_statements_keep_to_the_rules_or_break_one():
     for statement in KEPT:
         assert broken_rules(statement) == [], statement
-    for statement, why in BROKEN:
-        assert any(why in broken for broken in broken_rules(statement)), statement
+    for why, statements in BROKEN.items():
+        for statement in statements:
+            assert any(why in broken for broken in broken_rules(statement)), statement
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import uuid
 from contextlib import ExitStack, nullcontext
+from unittest.mock import AsyncMock
 
 import numpy as np
 import psycopg
@@ -214,20 +215,11 @@ async def test_a_hostile_schema_in_front_of_the_search_path_is_not_called(databa
     ],
 )
 async def test_versions_below_the_floor_are_refused(postgres, version, refused):
-    class Answering:
-        """Stands for a connection to a server of those versions."""
-
-        async def execute(self, query):
-            return self
-
-        async def fetchone(self):
-            return postgres, version, "public", False
-
-    connection = Answering()
+    connection = AsyncMock()  # to a server of those versions
+    connection.execute.return_value.fetchone.return_value = (postgres, version, "public", False)
     if refused is None:
         info = await read_server_info(connection)
-        assert info.postgres == postgres
-        assert (info.pgvector is None) == (version is None)
+        assert (info.postgres, info.pgvector is None) == (postgres, version is None)
     else:
         with pytest.raises(UnsupportedServerError, match=refused):
             await read_server_info(connection)

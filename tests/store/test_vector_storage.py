@@ -25,28 +25,6 @@ def directions(rows, dimensions):
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("storage", ["vector", "halfvec"])
-async def test_both_ways_of_writing_and_both_ways_of_searching(database_url, storage):
-    vectors = directions(300, 24)
-    documents = [Document(f"text {row}", id=f"d{row}") for row in range(300)]
-    async with opened(database_url, "none", collection="small", keyword="none", vector_storage=storage) as retriever:
-        await retriever.add_documents(documents[:290], vectors[:290])
-        await retriever.upsert(documents[280:], vectors[280:])  # a small batch goes another way
-        exact = np.argsort(-(vectors @ vectors[7]))[:10]
-        for _ in range(2):
-            hits = await retriever.search(vector=vectors[7], top_k=10)
-            assert [hit.id for hit in hits] == [f"d{row}" for row in exact]
-            assert hits[0].vector_score == pytest.approx(1.0, abs=1e-3)
-            await retriever.indexes.create()
-    kinds = execute(
-        database_url,
-        "SELECT t.typname FROM pg_attribute AS a JOIN pg_type AS t ON t.oid = a.atttypid "
-        "JOIN pg_class AS c ON c.oid = a.attrelid WHERE a.attname = 'embedding' AND c.relkind = 'r'",
-    )
-    assert kinds == [(storage,)]
-
-
 @pytest.mark.parametrize(
     ("dimensions", "length", "options", "storage"),
     [
