@@ -313,6 +313,7 @@ def test_a_stale_writer_leaves_a_new_collection_alone(database_url, tmp_path, ke
         open_ones = [stack.enter_context(SyncRetriever(database_url, "none", keyword=keyword)) for _ in writes]
         absent = stack.enter_context(SyncRetriever(database_url, "none", keyword=keyword))
         open_ones[0].add_texts(["old"], ids=["old"])
+        open_ones[0].add_texts(["older"], ids=["older"])  # in one round trip, by what it has remembered
         open_ones[0].index(tmp_path)
         with SyncClient(database_url, "none", use_reranking=False) as client:
             client.drop("default_collection")

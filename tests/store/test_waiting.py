@@ -174,15 +174,6 @@ async def test_a_wait_on_a_closed_connection_can_be_cancelled(connection, databa
     execute(database_url, "SELECT pg_terminate_backend(%s)", [backend])
 
 
-async def test_a_closed_socket_is_an_error(connection):
-    def closing():
-        connection.pgconn.finish()
-        yield psycopg.waiting.Wait.R
-
-    with pytest.raises(psycopg.OperationalError):
-        await connection.wait(closing())
-
-
 async def test_an_answer_is_freed_when_it_was_taken(connection, monkeypatch):
     """At once: rows that wait for the collector of cycles may take much memory."""
     made = []
@@ -273,10 +264,14 @@ async def _one(connection):
     return int(found)
 
 
-async def test_a_pipeline_that_was_not_begun_leaves_no_trace(connection):
+async def test_a_pipeline_that_was_not_begun_leaves_no_trace_and_a_closed_socket_is_an_error(connection):
     async def begin():
         async with connection.pipeline():
             pass
+
+    def closing():
+        connection.pgconn.finish()
+        yield psycopg.waiting.Wait.R
 
     async with connection.lock:
         task = asyncio.ensure_future(begin())
@@ -285,3 +280,5 @@ async def test_a_pipeline_that_was_not_begun_leaves_no_trace(connection):
         with pytest.raises(asyncio.CancelledError):
             await task
     assert await _one(connection) == 1
+    with pytest.raises(psycopg.OperationalError):
+        await connection.wait(closing())

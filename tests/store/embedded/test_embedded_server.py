@@ -446,18 +446,6 @@ def test_programs_in_a_closed_environment(folder, tmp_path, monkeypatch):
     assert not list(folder.parent.glob("state/.bin-*"))
 
 
-def test_a_folder_that_is_not_ours_is_refused_untouched(folder):
-    folder.mkdir(mode=0o755)
-    folder.chmod(0o755)
-    (folder / "thesis.md").write_text("mine")
-    with pytest.raises(EmbeddedServerError, match="not empty"):
-        EmbeddedServer(folder).start()
-    with pytest.raises(EmbeddedServerError, match="is not a folder"):
-        EmbeddedServer(folder / "thesis.md").start()
-    assert [path.name for path in folder.iterdir()] == ["thesis.md"]
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o755
-
-
 def test_a_copy_of_a_running_folder_is_a_server_of_its_own(open_folder, make_server_folder):
     original, copy = make_server_folder(open_folder / "original"), open_folder / "copy"
     with EmbeddedServer(original) as server:
@@ -513,23 +501,27 @@ def test_a_socket_that_answers_for_another_folder_is_not_used(open_folder, make_
 
 
 @pytest.mark.parametrize(
-    "files",
+    ("message", "files"),
     [
-        {"start.lock": "", "thesis.md": "mine"},
-        {"start.lock": "pid 7", "data/PG_VERSION": "18"},
-        {"start.lock": "", "data/thesis.md": "mine"},
+        ("not empty", {"thesis.md": "mine"}),
+        ("not a folder of the embedded server", {"start.lock": "", "thesis.md": "mine"}),
+        ("not a folder of the embedded server", {"start.lock": "pid 7", "data/PG_VERSION": "18"}),
+        ("not a folder of the embedded server", {"start.lock": "", "data/thesis.md": "mine"}),
     ],
 )
-def test_a_foreign_folder_with_a_lock_is_refused_untouched(folder, files):
+def test_a_folder_that_is_not_ours_is_refused_untouched(folder, message, files):
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(content)
-    folder.chmod(0o711)
+    folder.chmod(0o755)
     before = sorted(folder.rglob("*"))
-    with pytest.raises(EmbeddedServerError, match="not a folder of the embedded server"):
+    with pytest.raises(EmbeddedServerError, match=message):
         EmbeddedServer(folder).start()
+    with pytest.raises(EmbeddedServerError, match="is not a folder"):
+        EmbeddedServer(folder / next(iter(files))).start()
     assert sorted(folder.rglob("*")) == before
     assert {name: (folder / name).read_text() for name in files} == files
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o755
 
 
 def test_the_default_folder(monkeypatch):

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from psycopg_pool import AsyncConnectionPool
 
-from semlex.errors import CollectionNotFoundError, DuplicateError, ModelMismatchError, ValidationError
+from semlex.errors import DuplicateError, ModelMismatchError, ValidationError
 from semlex.store.keyword.bm25 import segments
 from semlex.store.keyword.bm25 import write as writing
 from semlex.store.schema.migrations import m0001_initial
@@ -355,18 +355,6 @@ async def test_many_at_a_time(database_url, monkeypatch):
             await retriever.add_documents([Document(f"{words} {number}", id=f"long{number}")])
         assert await retriever.count() == 30
     check_index(database_url)
-
-
-async def test_a_collection_that_is_another_one_now_is_not_written_to(database_url):
-    async with bm25(database_url) as retriever, bm25(database_url) as other:
-        await retriever.add_documents([Document("one", id="one")])
-        await retriever.add_documents([Document("two", id="two")])
-        await other.drop_collection()
-        async with bm25(database_url) as again:
-            await again.add_documents([Document("theirs", id="theirs")])
-            with pytest.raises(CollectionNotFoundError, match="was dropped"):
-                await retriever.add_documents([Document("three", id="three")])
-            assert [document.id for document in await again.list_chunks()] == ["theirs"]
 
 
 async def test_vectors_that_were_dropped_are_not_written_to(database_url):
