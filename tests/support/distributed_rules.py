@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 
 import sqlglot
 from sqlglot import exp
@@ -47,6 +48,7 @@ def is_distributed(table: exp.Expression) -> bool:
     return isinstance(table, exp.Table) and DISTRIBUTED.fullmatch(table.name) is not None and bool(table.db)
 
 
+@cache
 def parsed(statement: str) -> exp.Expression | None:
     """The tree of a statement, or None if it neither joins nor makes keys."""
     if OTHERS.match(statement):
@@ -58,12 +60,14 @@ def parsed(statement: str) -> exp.Expression | None:
     return tree
 
 
+@cache
 def broken_rules(statement: str) -> list[str]:
     """The rules that a statement breaks."""
     tree = parsed(statement)
     return [] if tree is None else list(_broken(tree))
 
 
+@cache
 def refused(statement: str) -> list[str]:
     """Why a statement that keeps to the rules cannot run on distributed tables, if not all rows are on one server."""
     tree, found = parsed(statement), []
