@@ -8,10 +8,9 @@ from contextlib import suppress
 import psycopg
 import pytest
 
-from semlex import Client
+from semlex import Client, Document
 from semlex.errors import ReadOnlyError, StoreError
 from semlex.testing import HashEmbedder
-from semlex.types.documents import Document
 from tests.support.folders import new_open_folder
 from tests.support.keyword_index import check_index
 from tests.support.retrievers import opened

@@ -90,10 +90,8 @@ class QueueBesideModel(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.now = self.changes = 0
-        self.jobs = {}
-        self.claims = []
-        self.effects = 0
+        self.now = self.changes = self.effects = 0
+        self.jobs, self.claims = {}, []
         self._runner = asyncio.Runner()
         self._connection = self.run(psycopg.AsyncConnection.connect(self.url, autocommit=True))
         self._plain = psycopg.connect(self.url, autocommit=True)
@@ -236,14 +234,10 @@ class QueueBesideModel(RuleBasedStateMachine):
             assert found is LeaseLostError
             return
         job = self.jobs[claim.job_id]
-        if how == "complete":
-            job.end("done", self.now)
-        elif how == "fail":
-            job.cancel_wanted = False
-            job.end("failed", self.now, "StoreError")
-        elif how == "cancelled":
-            job.cancel_wanted = False
-            job.end("cancelled", self.now, job.code)
+        ends = {"complete": ("done", None), "fail": ("failed", "StoreError"), "cancelled": ("cancelled", job.code)}
+        if how in ends:
+            job.cancel_wanted &= how == "complete"
+            job.end(ends[how][0], self.now, ends[how][1])
         else:
             job.state, job.set_at = "queued", self.stamp()
             job.due = self.now + (STEP if how == "again" else 0)

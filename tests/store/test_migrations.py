@@ -9,9 +9,8 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from semlex import SyncRetriever
+from semlex import SyncClient, SyncRetriever
 from semlex.errors import CollectionNotFoundError, PrivilegeError, SchemaVersionError, StoreError
-from semlex.retriever.synchronous import SyncClient
 from semlex.store.schema import migrations
 from semlex.store.schema.locks import SETUP_LOCK
 from semlex.store.schema.migrations import collection_fingerprint, registry_fingerprint

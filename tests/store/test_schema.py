@@ -16,6 +16,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg_pool import AsyncConnectionPool
 
+from semlex import Document, SyncClient, SyncRetriever
 from semlex.errors import (
     CollectionNotFoundError,
     ConfigurationError,
@@ -25,12 +26,10 @@ from semlex.errors import (
     ValidationError,
 )
 from semlex.proof.transaction_pooler import TransactionPooler
-from semlex.retriever.synchronous import SyncClient, SyncRetriever
 from semlex.store.postgres.database import Database, SnapshotReads
 from semlex.store.postgres.server_info import read_server_info
 from semlex.store.schema import migrations
 from semlex.testing import HashEmbedder
-from semlex.types.documents import Document
 from tests.support.databases import execute, new_role
 from tests.support.properties import OWN_ROWS, examples
 from tests.support.retrievers import opened as async_opened

@@ -15,14 +15,13 @@ from psycopg.rows import dict_row
 from psycopg_pool import AsyncConnectionPool
 from psycopg_pool.base import AttemptWithBackoff
 
+from semlex import BulkIngestConfig, Document
 from semlex.errors import ConnectionFailedError, SearchTimeoutError
 from semlex.store.postgres.database import RETRY_ATTEMPTS, Database
 from semlex.store.postgres.pool import RECONNECT_SECONDS, PooledConnection
 from semlex.store.postgres.server_info import read_server_info
 from semlex.store.write import documents as ingestion
-from semlex.store.write.copy import BulkIngestConfig
 from semlex.testing import HashEmbedder
-from semlex.types.documents import Document
 from tests.support.databases import execute
 from tests.support.manual_clock import ManualClock
 from tests.support.retrievers import opened
@@ -114,9 +113,7 @@ async def test_more_calls_than_connections_wait_and_are_all_answered(database_ur
     async with Database(database_url, max_size=1) as database:
 
         async def answer(connection, number):
-            cursor = await connection.execute("SELECT %s", [number])
-            [row] = await cursor.fetchall()
-            return int(row[0])
+            return int((await (await connection.execute("SELECT %s", [number])).fetchone())[0])
 
         calls = [database.read("ask", partial(answer, number=number)) for number in range(100)]
         assert await asyncio.gather(*calls) == list(range(100))

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from psycopg import sql
 
-from semlex import _core
+from semlex import Document, _core
 from semlex.errors import ConfigurationError, ValidationError
 from semlex.filters.fields import Field, field_named
 from semlex.filters.tree import ORDER, condition
@@ -26,7 +26,6 @@ from semlex.store.indexes.options import HnswIndex, IvfflatIndex, NoIndex, as_te
 from semlex.store.query.filters import parse_filters
 from semlex.store.query.vector import register_vector_parameter, vector_leg
 from semlex.store.schema.names import Names, TableIndex
-from semlex.types.documents import Document
 from tests.support.databases import execute, set_in_database
 from tests.support.filter_trees import STORABLE, numbers, texts
 from tests.support.properties import examples

@@ -11,14 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from semlex import BulkIngestConfig, Document
 from semlex.errors import DamagedSegmentError, StoreError
 from semlex.store import segments as segment_sizes
 from semlex.store.keyword.bm25 import merge as merging
 from semlex.store.keyword.bm25.merge import MAX_TOMBSTONES, merge_once
 from semlex.store.keyword.bm25.segments import NewSegment
 from semlex.store.segments import FULL_CHUNKS, PACKED_TIER, SEGMENT_CHUNKS, TIER, choose_merge, choose_packing, tier
-from semlex.store.write.copy import BulkIngestConfig
-from semlex.types.documents import Document
 from tests.support.databases import execute
 from tests.support.keyword_index import bm25, check_index, many
 

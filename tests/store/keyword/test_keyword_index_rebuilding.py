@@ -10,6 +10,7 @@ from functools import partial
 import psycopg
 import pytest
 
+from semlex import BulkIngestConfig, Document
 from semlex.errors import ConfigurationError, StoreError
 from semlex.ingest import run as runs
 from semlex.store import segments
@@ -19,8 +20,6 @@ from semlex.store.keyword.bm25.merge import _Merge
 from semlex.store.keyword.bm25.rebuild import _Rebuild
 from semlex.store.postgres.database import Database
 from semlex.store.schema import locks
-from semlex.store.write.copy import BulkIngestConfig
-from semlex.types.documents import Document
 from tests.support import keyword_index
 from tests.support.databases import execute, set_in_database
 from tests.support.keyword_index import bm25, check_index
@@ -283,9 +282,8 @@ async def test_a_segment_whose_answer_is_lost_is_not_written_twice(database_url,
 
 async def test_a_merge_that_began_before_the_switch_does_not_end_behind_it(database_url, monkeypatch):
     """A chunk dies after its page was read; a merge removes the tombstone before the chunk's segment is written."""
-    removed, switched = asyncio.Event(), asyncio.Event()
+    removed, switched, merging = asyncio.Event(), asyncio.Event(), []
     merge, remove = _Merge.run, _Rebuild._remove_others
-    merging = []
 
     async def merged(self):
         step = await merge(self)

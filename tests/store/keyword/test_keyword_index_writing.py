@@ -13,15 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from psycopg_pool import AsyncConnectionPool
 
+from semlex import BulkIngestConfig, Document
 from semlex.errors import DuplicateError, ModelMismatchError, ValidationError
 from semlex.store.keyword.bm25 import segments
 from semlex.store.keyword.bm25 import write as writing
 from semlex.store.schema.migrations import m0001_initial
 from semlex.store.segments import SEGMENT_CHUNKS
 from semlex.store.write import chunk_batch
-from semlex.store.write.copy import BulkIngestConfig
 from semlex.testing import HashEmbedder
-from semlex.types.documents import Document
 from tests.support.databases import execute
 from tests.support.keyword_index import bm25, check_index, many
 from tests.support.properties import OWN_ROWS, examples
