@@ -22,7 +22,7 @@ from tests.support.whole_collection import count_faults
 
 ADDED, INDEXED = 12, 4
 # Transactions and moments in which a worker stops. While it holds locks it is killed only: that the server ends the
-# transaction of one that is paused is shown by test_job_fences.
+# transaction of one that is paused is shown by test_job_queue.
 DONE = ("complete a job", "committed")
 BETWEEN = [("take a job", "committed"), ("add documents", "committed"), ("complete a job", "before"), DONE]
 INSIDE = [("add documents", "worked"), ("complete a job", "worked")]
