@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import pytest
 
-from semlex import PostgreSQLRetriever, SyncRetriever
+from semlex import Document, PostgreSQLRetriever, SearchResult, SyncRetriever
 from semlex.clock import SYSTEM, Clock
 from semlex.store.postgres.database import Database
 from semlex.testing import HashEmbedder
@@ -35,6 +37,32 @@ def opened(
 def sync_opened(url: str | None = None, model: Any = 8, reranker: Any = None, **options: Any) -> SyncRetriever:
     """The same for ``with``."""
     return SyncRetriever(url, **_options(model, reranker, options))
+
+
+@asynccontextmanager
+async def filled(
+    url: str, texts: dict[str, str] | list[Document], model: Any = 8, reranker: Any = None, **options: Any
+) -> AsyncIterator[PostgreSQLRetriever]:
+    """A retriever whose collection has these documents, or texts by id."""
+    documents = [Document(text, id=name) for name, text in texts.items()] if isinstance(texts, dict) else texts
+    async with opened(url, model, reranker, **options) as retriever:
+        await retriever.add_documents(documents)
+        yield retriever
+
+
+@contextmanager
+def sync_filled(
+    url: str, texts: dict[str, str] | list[Document], model: Any = 8, reranker: Any = None, **options: Any
+) -> Iterator[SyncRetriever]:
+    """The same for ``with``."""
+    documents = [Document(text, id=name) for name, text in texts.items()] if isinstance(texts, dict) else texts
+    with sync_opened(url, model, reranker, **options) as retriever:
+        retriever.add_documents(documents)
+        yield retriever
+
+
+def ids_of(results: Iterable[SearchResult]) -> list[str]:
+    return [hit.id for hit in results]
 
 
 def openings(patch: pytest.MonkeyPatch) -> list[Database]:

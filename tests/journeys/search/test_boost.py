@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
-
 import numpy as np
 import pytest
 
-from semlex import Document, F, SearchQuery, SearchResults, SyncRetriever
+from semlex import Document, F, SearchQuery, SyncRetriever
 from semlex.errors import ValidationError
 from semlex.testing import HashEmbedder
-from semlex.types.results import SearchMode
-from tests.support.shell import Shell
 
 WORDS = ("cat", "ship", "lion", "key", "moon")
 
 
 @pytest.fixture(scope="module")
-def library(new_database: Callable[[], str]) -> Iterator[SyncRetriever]:
+def library(new_database):
     documents = [
         Document(" ".join(WORDS[n % (k + 2) % 5] for k in range(n % 7 + 1)), {"n": n, "third": n % 3 == 0}, id=f"d{n}")
         for n in range(60)
@@ -28,7 +23,7 @@ def library(new_database: Callable[[], str]) -> Iterator[SyncRetriever]:
         yield retriever
 
 
-def expected(plain: SearchResults, boost: dict[Any, float]) -> list[tuple[str, float, float]]:
+def expected(plain, boost):
     """Id, factor and score of every hit, as they must be when these were all candidates."""
     found = []
     for hit in plain:
@@ -39,12 +34,12 @@ def expected(plain: SearchResults, boost: dict[Any, float]) -> list[tuple[str, f
     return sorted(found, key=lambda one: -one[2])
 
 
-WANTED: dict[str, Any] = {
+WANTED = {
     "third == true": lambda metadata: metadata["third"],
     "n >= 30": lambda metadata: metadata["n"] >= 30,
     "not exists nothing": lambda _: True,
 }
-BOOSTS: list[dict[Any, float]] = [
+BOOSTS = [
     {"third == true": 0.5},
     {"third == true": 3, "n >= 30": 0.1},
     {"n >= 30": 1000, "not exists nothing": 0.001},
@@ -57,8 +52,8 @@ BOOSTS: list[dict[Any, float]] = [
     ("mode", "fusion"),
     [("hybrid", "score"), ("hybrid", "rrf"), ("hybrid", "linear"), ("vector", "score"), ("keyword", "score")],
 )
-def test_the_order_is_that_of_the_products(library: SyncRetriever, mode: SearchMode, fusion: Any) -> None:
-    options: dict[str, Any] = {"mode": mode, "fusion": fusion, "tuning": {"candidates": 60}}
+def test_the_order_is_that_of_the_products(library, mode, fusion):
+    options = {"mode": mode, "fusion": fusion, "tuning": {"candidates": 60}}
     for question in ("cat ship", "moon -lion"):
         plain = library.search(question, 60, **options)
         assert {hit.boost for hit in plain} == {None}
@@ -74,7 +69,7 @@ def test_the_order_is_that_of_the_products(library: SyncRetriever, mode: SearchM
 
 
 @pytest.mark.slow
-def test_forms_and_company(library: SyncRetriever) -> None:
+def test_forms_and_company(library):
     first = library.search("cat ship", 5, boost={"n >= 30": 5})
     assert [hit.id for hit in library.search("cat ship", 5)] != [hit.id for hit in first]
     for boost in ([(F("n") >= 30, 5)], [({"n": {"$gte": 30}}, 5.0)], (["n >= 30", 5],)):
@@ -116,14 +111,14 @@ def test_forms_and_company(library: SyncRetriever) -> None:
     ],
     ids=lambda one: str(one)[:30],
 )
-def test_what_is_no_boost(library: SyncRetriever, boost: Any, place: str, told: str) -> None:
+def test_what_is_no_boost(library, boost, place, told):
     with pytest.raises(ValidationError) as caught:
         library.search("cat", boost=boost)
     assert [error.field for error in caught.value.errors] == [place]
     assert told in str(caught.value)
 
 
-def test_many_factors_stay_finite(library: SyncRetriever) -> None:
+def test_many_factors_stay_finite(library):
     for factor in (1000, 1e-300):
         found = library.search("cat ship", 60, boost=[("not exists nothing", factor)] * 100)
         assert [hit.fused_score is not None and np.isfinite(hit.fused_score) for hit in found] == [True] * len(found)
@@ -131,7 +126,7 @@ def test_many_factors_stay_finite(library: SyncRetriever) -> None:
 
 
 @pytest.mark.slow
-def test_on_the_command_line(shell: Shell) -> None:
+def test_on_the_command_line(shell):
     shell("index", "docs")
     done = shell(
         "search",

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from semlex import Bm25Options, Document, SyncRetriever
+from semlex import Bm25Options, Document
 from semlex.testing import HashEmbedder
-from semlex.types.results import SearchMode
 from tests.support.retrievers import sync_opened
 
 WORDS = ("cat", "dog", "ship", "hill", "stone", "running", "keys")
@@ -24,7 +22,7 @@ EMBEDDER = HashEmbedder(16)
 Row = tuple[str, str, str, str]  # document, chapter, section, body
 
 
-def document(number: int, row: Row) -> Document:
+def document(number, row):
     """A chunk as it is indexed: its headings above it, the last one in its text as well."""
     name, chapter, section, body = row
     metadata = {"source_document": name, "chapter_title": chapter, "section_title": section}
@@ -32,11 +30,11 @@ def document(number: int, row: Row) -> Document:
     return Document(f"## {heading}\n{body}" if heading else body, metadata, id=f"c{number:02}")
 
 
-def words_of(line: str) -> list[str]:
+def words_of(line):
     return re.findall(r"\w+", line.lower())
 
 
-def without(number: int, row: Row, heading: str) -> Document:
+def without(number, row, heading):
     """The same as if the heading had never been there."""
     name, chapter, section, body = row
     chapter, section = ("" if one == heading else one for one in (chapter, section))
@@ -59,7 +57,7 @@ rows = st.lists(
 )
 
 
-def is_rank(rank: int | None, mine: list[float], others: list[float]) -> bool:
+def is_rank(rank, mine, others):
     """Whether a rank is that of the best of mine, whatever the order of what is as good as equal."""
     close = 1e-4
     if not mine:
@@ -69,19 +67,19 @@ def is_rank(rank: int | None, mine: list[float], others: list[float]) -> bool:
     return rank is not None and better < rank <= as_good + 1
 
 
-def opened(url: str, collection: str) -> SyncRetriever:
+def opened(url, collection):
     """Chunks' length does not count (b=0): the average of all is that of the collection as it is."""
     return sync_opened(url, EMBEDDER, collection=collection, bm25=Bm25Options(b=0.0))
 
 
 @pytest.fixture(scope="module")
-def own(new_database: Callable[[], str]) -> Iterator[SyncRetriever]:
+def own(new_database):
     with opened(new_database(), "own") as retriever:
         yield retriever
 
 
 @pytest.fixture(scope="module")
-def twin(new_database: Callable[[], str]) -> Iterator[SyncRetriever]:
+def twin(new_database):
     with opened(new_database(), "twin") as retriever:
         yield retriever
 
@@ -91,9 +89,7 @@ def twin(new_database: Callable[[], str]) -> Iterator[SyncRetriever]:
     rows=[("a.md", "cat ship", "", "cat ship"), ("a.md", "cat ship", "", "dog"), ("b.md", "", "", "dog")], mode=None
 )
 @given(rows=rows, mode=st.sampled_from([None, "vector", "keyword"]))
-def test_it_agrees_with_documents_that_lack_the_heading(
-    own: SyncRetriever, twin: SyncRetriever, rows: list[Row], mode: SearchMode | None
-) -> None:
+def test_it_agrees_with_documents_that_lack_the_heading(own, twin, rows, mode):
     rows = [*rows, ("z.md", "One to ask", "", "a text of its own")]
     whole = [document(number, row) for number, row in enumerate(rows)]
     for one in (own, twin):
@@ -109,7 +105,7 @@ def test_it_agrees_with_documents_that_lack_the_heading(
     assert set(asked) <= set(fair)
     assert len(fair) - len(asked) == told.left_out.wide + told.left_out.empty
     stored = EMBEDDER.embed_documents([embedded(number, row) for number, row in enumerate(rows)])
-    changed: list[int] = []
+    changed = []
     for (name, path), one in asked.items():
         heading = fair[name, path]
         section = [
@@ -127,8 +123,8 @@ def test_it_agrees_with_documents_that_lack_the_heading(
         )
         similar = stored.astype(np.float64) @ EMBEDDER.embed_query(one.heading).astype(np.float64)
         greatest = max((hit.keyword_score or 0.0 for hit in hits), default=0.0)
-        mine: list[float] = []
-        others: list[float] = []
+        mine = []
+        others = []
         for hit in hits:
             near, words = hit.vector_score, hit.keyword_score or 0.0
             if mode is None and near is not None:
@@ -142,14 +138,14 @@ def test_it_agrees_with_documents_that_lack_the_heading(
         assert (one.code is None) == (one.rank is not None and one.rank <= 3)
 
 
-def embedded(number: int, row: Row) -> str:
+def embedded(number, row):
     """What is embedded of a chunk."""
     context = " > ".join(filter(None, row[1:3]))
     text = document(number, row).content
     return f"{context}\n{text}" if context else text
 
 
-def test_the_interval_is_wilson() -> None:
+def test_the_interval_is_wilson():
     from semlex.diagnostics.checkup import share_of
 
     for found, asked in ((0, 1), (3, 7), (20, 20), (1, 200)):

@@ -7,13 +7,10 @@ import math
 import random
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import psycopg
 import pytest
-from numpy.typing import NDArray
 from pgvector.psycopg import register_vector_async
 
 from semlex import Document, PostgreSQLRetriever
@@ -23,7 +20,6 @@ from semlex.store.postgres.snapshot import Snapshot
 from semlex.store.query import score_calibration
 from semlex.store.query.score_calibration import PROBES, SAMPLE_ROWS, SHARED_BEGINNING, Spread, VectorSample, spread_of
 from semlex.testing import HashEmbedder
-from semlex.types.results import SearchResult, SearchResults
 from tests.support.manual_clock import ManualClock
 from tests.support.retrievers import opened
 
@@ -35,7 +31,7 @@ QUERIES = ("sea and stone", "hill", "a river of light in the wind", "the of and"
 METRICS = [("vector", "cosine"), ("halfvec", "cosine"), ("vector", "l2"), ("vector", "inner_product")]
 
 
-def texts(count: int) -> list[Document]:
+def texts(count):
     """Texts of 3 to 11 words, each with a word of its own."""
     chance = random.Random(count)
     return [
@@ -44,13 +40,13 @@ def texts(count: int) -> list[Document]:
     ]
 
 
-def vectors_for(count: int) -> NDArray[np.float32]:
+def vectors_for(count):
     """Vectors of several lengths, all of them a little alike."""
     values = np.random.default_rng(count).normal(size=(count, DIMENSIONS)) + 0.5
     return values.astype(np.float32)
 
 
-def similarities(distance: str, vectors: NDArray[np.float64], query: NDArray[np.float64]) -> NDArray[np.float64]:
+def similarities(distance, vectors, query):
     if distance == "l2":
         return -np.sqrt(((vectors - query) ** 2).sum(axis=1))
     products = vectors @ query
@@ -62,7 +58,7 @@ def similarities(distance: str, vectors: NDArray[np.float64], query: NDArray[np.
 class Stored:
     """Everything that a collection holds, read with plain SQL, and what is computed from it in plain Python."""
 
-    def __init__(self, url: str, query: str) -> None:
+    def __init__(self, url, query):
         with psycopg.connect(url) as connection:
             self.words = {
                 (row[0], row[1]): row[2]
@@ -78,11 +74,11 @@ class Stored:
             ).fetchall()
         self.vectors = {(row[0], row[1]): np.array(row[2], dtype=np.float64) for row in found}
 
-    def sample(self) -> NDArray[np.float64]:
+    def sample(self):
         """The rows at the fixed places, looked up one by one; all rows when they are few."""
         if len(self.vectors) <= SAMPLE_ROWS:
             return np.array(list(self.vectors.values()))
-        documents: dict[Any, list[str]] = {}
+        documents = {}
         for document, chunk in self.vectors:
             documents.setdefault(document, []).append(chunk)
         keys = sorted(documents, key=lambda key: key.bytes)
@@ -97,9 +93,7 @@ class Stored:
             drawn[document, chunks[at % len(chunks)]] = None
         return np.array([self.vectors[key] for key in list(drawn)[:SAMPLE_ROWS]])
 
-    def fused(
-        self, distance: str, query: NDArray[np.float32], weight: float, depth: int
-    ) -> list[tuple[str, float, float]]:
+    def fused(self, distance, query, weight, depth):
         """Id and both contributions of every candidate, best first."""
         wide = query.astype(np.float64)
         cosines = dict(
@@ -118,13 +112,11 @@ class Stored:
         return [(key[1], *rows[key]) for key in ordered]
 
 
-def explained(results: SearchResults | list[SearchResult]) -> list[tuple[str, float, float]]:
+def explained(results):
     return [(hit.id, hit.vector_contribution or 0.0, hit.keyword_contribution or 0.0) for hit in results]
 
 
-def assert_equal(
-    found: list[tuple[str, float, float]], wanted: list[tuple[str, float, float]], tolerance: float
-) -> None:
+def assert_equal(found, wanted, tolerance):
     """Equal contributions of every hit; neighbours may only change places where their scores are as good as equal."""
     scores = {name: (near, words) for name, near, words in wanted}
     for name, near, words in found:
@@ -136,7 +128,7 @@ def assert_equal(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("storage", "distance"), METRICS)
-async def test_hybrid_search_equals_its_recomputation(database_url: str, storage: Any, distance: Any) -> None:
+async def test_hybrid_search_equals_its_recomputation(database_url, storage, distance):
     count = 320
     vectors = vectors_for(count)
     if distance == "cosine":
@@ -164,7 +156,7 @@ async def test_hybrid_search_equals_its_recomputation(database_url: str, storage
 
 @pytest.mark.slow
 @pytest.mark.parametrize("keyword", ["tsvector_cd", "bm25"])
-async def test_scores_are_complete_whichever_leg_found_a_chunk(database_url: str, keyword: str) -> None:
+async def test_scores_are_complete_whichever_leg_found_a_chunk(database_url, keyword):
     """A search that each leg answers in full has the same scores as one whose legs see little."""
     async with PostgreSQLRetriever(database_url, HashEmbedder(DIMENSIONS), keyword=keyword) as retriever:
         await retriever.add_documents(texts(300))
@@ -184,11 +176,11 @@ async def test_scores_are_complete_whichever_leg_found_a_chunk(database_url: str
 
 
 @pytest.mark.slow
-async def test_the_embedders_weight_is_the_default(database_url: str) -> None:
+async def test_the_embedders_weight_is_the_default(database_url):
     class Weighing(HashEmbedder):
         fusion_weight = 0.875
 
-    async def contributions(embedder: HashEmbedder, **options: Any) -> tuple[float, float]:
+    async def contributions(embedder, **options):
         async with PostgreSQLRetriever(database_url, embedder, keyword="tsvector") as retriever:
             await retriever.add_documents(texts(40))
             hits = await retriever.search("sea and stone", 40, tuning={"candidates": 40}, **options)
@@ -206,12 +198,7 @@ async def test_the_embedders_weight_is_the_default(database_url: str) -> None:
         await contributions(Weighing(8))
 
 
-# --- the sample -----------------------------------------------------------------------------------------------------
-
-
-async def spread_in(
-    url: str, retriever: PostgreSQLRetriever, query: NDArray[np.float32], sample: VectorSample
-) -> Spread:
+async def spread_in(url, retriever, query, sample):
     async with await psycopg.AsyncConnection.connect(url) as connection:
         await connection.set_read_only(True)
         return await sample.spread(connection, retriever.info, query)
@@ -219,7 +206,7 @@ async def spread_in(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 200, SAMPLE_ROWS, SAMPLE_ROWS + 1, 700])
-async def test_the_sample_is_that_of_the_places(database_url: str, count: int) -> None:
+async def test_the_sample_is_that_of_the_places(database_url, count):
     vectors = vectors_for(count)
     async with PostgreSQLRetriever(database_url, "none", keyword="tsvector") as retriever:
         await retriever.add_documents(texts(count), vectors)
@@ -237,7 +224,7 @@ async def test_the_sample_is_that_of_the_places(database_url: str, count: int) -
 
 
 @pytest.mark.slow
-async def test_few_documents_with_many_chunks(database_url: str, tmp_path: Path) -> None:
+async def test_few_documents_with_many_chunks(database_url, tmp_path):
     chance = random.Random(3)
     for name in ("one", "two", "three"):
         lines = [f"{' '.join(chance.choices(WORDS, k=12))} {name} {number}." for number in range(400)]
@@ -255,7 +242,7 @@ async def test_few_documents_with_many_chunks(database_url: str, tmp_path: Path)
     assert (found.mean, found.deviation) == pytest.approx((wanted.mean(), wanted.std()), abs=1e-6)
 
 
-async def test_when_the_sample_is_drawn_again(database_url: str) -> None:
+async def test_when_the_sample_is_drawn_again(database_url):
     count, clock = 100, ManualClock()
     vectors = vectors_for(count)
     query = vectors[0]
@@ -280,11 +267,11 @@ async def test_when_the_sample_is_drawn_again(database_url: str) -> None:
 
 
 @pytest.mark.slow
-async def test_writing_through_a_retriever_is_noticed(database_url: str) -> None:
+async def test_writing_through_a_retriever_is_noticed(database_url):
     embedder = HashEmbedder(DIMENSIONS)
     vector = embedder.embed_query("sea stone")
 
-    async def shares(retriever: PostgreSQLRetriever) -> dict[str, float | None]:
+    async def shares(retriever):
         hits = await retriever.search("sea stone", 100, vector=vector, tuning={"candidates": 100})
         return {hit.id: hit.vector_contribution for hit in hits}
 
@@ -306,13 +293,13 @@ async def test_writing_through_a_retriever_is_noticed(database_url: str) -> None
         assert all(late[name] != share for name, share in after.items())
 
 
-async def test_only_completed_fusion_asks_for_the_sample(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_completed_fusion_asks_for_the_sample(database_url, monkeypatch):
     async with PostgreSQLRetriever(database_url, HashEmbedder(DIMENSIONS), use_reranking=False) as retriever:
         await retriever.add_documents(texts(40))
         drawn = []
         real = score_calibration._draw
 
-        async def counted(*arguments: Any) -> Any:
+        async def counted(*arguments):
             drawn.append(1)
             return await real(*arguments)
 
@@ -327,10 +314,10 @@ async def test_only_completed_fusion_asks_for_the_sample(database_url: str, monk
 
 
 @pytest.mark.slow
-async def test_scores_that_are_completed_too_late(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_scores_that_are_completed_too_late(database_url, monkeypatch):
     deadline, limit = 600.0, Snapshot.limit
 
-    async def short_for_completion(self: Snapshot, seconds: float | None) -> None:
+    async def short_for_completion(self, seconds):
         await limit(self, 0.3 if seconds == deadline * retrieval.COMPLETION_SHARE else seconds)
 
     async with opened(database_url, DIMENSIONS, clock=ManualClock()) as retriever:
@@ -338,7 +325,7 @@ async def test_scores_that_are_completed_too_late(database_url: str, monkeypatch
         by_rank = await retriever.search("sea", 5, fusion="rrf")
         with monkeypatch.context() as patched:
 
-            async def slow(connection: Any, *_: Any) -> Any:
+            async def slow(connection, *_):
                 await (await connection.execute("SELECT pg_sleep(100)")).fetchone()
 
             patched.setattr(score_calibration, "_draw", slow)
@@ -355,7 +342,7 @@ async def test_scores_that_are_completed_too_late(database_url: str, monkeypatch
 
 
 @pytest.mark.slow
-async def test_completed_on_a_users_connection(database_url: str) -> None:
+async def test_completed_on_a_users_connection(database_url):
     """The user's transaction goes on as it was, and a connection of pgvector's own types makes no difference."""
     async with (
         await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection,
@@ -375,7 +362,7 @@ async def test_completed_on_a_users_connection(database_url: str) -> None:
 
 
 @pytest.mark.parametrize("distance", ["cosine", "l2", "inner_product"])
-def test_equal_vectors_have_no_deviation(distance: Any) -> None:
+def test_equal_vectors_have_no_deviation(distance):
     """Rounding must not pass for a difference: z would be noise."""
     query = np.random.default_rng(1).normal(size=1024).astype(np.float32)
     row = np.random.default_rng(2).normal(size=1024).astype(np.float32)
@@ -388,7 +375,7 @@ def test_equal_vectors_have_no_deviation(distance: Any) -> None:
 
 
 @pytest.mark.slow
-def test_the_places_are_the_same_in_every_process() -> None:
+def test_the_places_are_the_same_in_every_process():
     program = "from semlex.store.query.score_calibration import _places; print(_places())"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     documents, endings = score_calibration._places()

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 import pytest
 
-from semlex import ChunkMetadata, Context, ContextSource, Document, PostgreSQLRetriever, SyncRetriever
+from semlex import ChunkMetadata, ContextSource, Document, PostgreSQLRetriever, SyncRetriever
 from semlex.errors import ConfigurationError, SemlexError, ValidationError
 from semlex.models.tokenizer import TokenEstimate
 from semlex.store.postgres.database import Database
 from semlex.testing import HashEmbedder
 from tests.support.minimal_pdf import pdf
-from tests.support.shell import Shell
 
 WORDS = ("sea", "hill", "river", "stone", "cloud", "grass", "wind", "light", "key", "vault")
 
 
-def page(chance: random.Random, sections: int) -> str:
+def page(chance, sections):
     parts = [f"# Page {chance.randrange(99)}"]
     for number in range(sections):
         sentences = [" ".join(chance.choices(WORDS, k=7)).capitalize() + "." for _ in range(chance.randrange(1, 9))]
@@ -29,9 +26,7 @@ def page(chance: random.Random, sections: int) -> str:
 
 
 @pytest.fixture(scope="module")
-def library(
-    new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[SyncRetriever, Path]]:
+def library(new_database, tmp_path_factory):
     """Files with overlapping chunks, a table, a PDF, and added documents. Tests only read it."""
     folder = tmp_path_factory.mktemp("library")
     chance = random.Random(5)
@@ -54,11 +49,11 @@ def library(
         yield retriever, folder
 
 
-def flat(text: str) -> str:
+def flat(text):
     return "".join(" " if one.isspace() else one for one in text)
 
 
-def check(context: Context, tokens: int) -> None:
+def check(context, tokens):
     embedder = HashEmbedder(16)
     assert context.tokens <= tokens
     assert context.tokens == (int(embedder.count_tokens([context.text])[0]) if context.text else 0)
@@ -70,7 +65,7 @@ def check(context: Context, tokens: int) -> None:
 
 
 @pytest.mark.slow
-def test_passages_of_files_are_their_text(library: tuple[SyncRetriever, Path]) -> None:
+def test_passages_of_files_are_their_text(library):
     retriever, folder = library
     chance = random.Random(6)
     for _ in range(30):
@@ -82,7 +77,7 @@ def test_passages_of_files_are_their_text(library: tuple[SyncRetriever, Path]) -
         )  # fmt: skip
         check(context, tokens)
         assert len(context.results) == sum(len(one.hits) for one in context.sources) + len(context.left_out)
-        seen: dict[str, set[int]] = {}
+        seen = {}
         for source in context.sources:
             text = (folder / source.document).read_text(encoding="utf-8")
             assert flat(source.text) == flat(text[source.char_start : source.char_end])
@@ -95,7 +90,7 @@ def test_passages_of_files_are_their_text(library: tuple[SyncRetriever, Path]) -
 
 
 @pytest.mark.slow
-def test_a_section_comes_whole_where_half_of_it_was_hit(library: tuple[SyncRetriever, Path]) -> None:
+def test_a_section_comes_whole_where_half_of_it_was_hit(library):
     retriever, _ = library
     everything = retriever.context(
         "otter", top_k=15, neighbours=0, filters={"@source_document": "rows.csv"}, near_duplicates=None
@@ -113,7 +108,7 @@ def test_a_section_comes_whole_where_half_of_it_was_hit(library: tuple[SyncRetri
 
 
 @pytest.mark.slow
-def test_pages_and_added_documents(library: tuple[SyncRetriever, Path]) -> None:
+def test_pages_and_added_documents(library):
     retriever, _ = library
     context = retriever.context("badger number 3", top_k=1, mode="keyword", neighbours=0, sections=None)
     [source] = context.sources
@@ -129,9 +124,9 @@ def test_pages_and_added_documents(library: tuple[SyncRetriever, Path]) -> None:
 
 
 @pytest.mark.slow
-def test_near_duplicates_documents_and_diversity(library: tuple[SyncRetriever, Path]) -> None:
+def test_near_duplicates_documents_and_diversity(library):
     retriever, _ = library
-    options: dict[str, Any] = {"top_k": 30, "mode": "keyword", "neighbours": 0, "sections": None}
+    options = {"top_k": 30, "mode": "keyword", "neighbours": 0, "sections": None}
     context = retriever.context("otter", 2000, near_duplicates=0.5, **options)
     # "the otter of row 7": one shingle of five words each, no two of them equal.
     assert sum(len(source.hits) for source in context.sources) == 30
@@ -148,7 +143,7 @@ def test_near_duplicates_documents_and_diversity(library: tuple[SyncRetriever, P
     assert [one.chunk_ids for one in same.sources] == [one.chunk_ids for one in plain.sources]
 
 
-def test_texts_that_nearly_say_the_same_are_given_once(database_url: str) -> None:
+def test_texts_that_nearly_say_the_same_are_given_once(database_url):
     text = "Every key is rotated after ninety days, and its holder is told a week before that."
     with SyncRetriever(database_url, "none", use_reranking=False) as retriever:
         retriever.add_documents(
@@ -169,7 +164,7 @@ def test_texts_that_nearly_say_the_same_are_given_once(database_url: str) -> Non
         assert context.warnings == ("diversity compares vectors: 2 of 2 hits have none and keep their place",)
 
 
-def test_parents(database_url: str, tmp_path: Path) -> None:
+def test_parents(database_url, tmp_path):
     words = " ".join(f"w{n}" for n in range(60))
     (tmp_path / "a.md").write_text(f"# Top\n\nThe summary.\n\n## Part\n\n{words} zebra\n", encoding="utf-8")
     with SyncRetriever(database_url, "none", use_reranking=False) as retriever:
@@ -191,20 +186,20 @@ class Interrupted(PostgreSQLRetriever):
 
     meanwhile: Callable[[], Awaitable[object]]
 
-    async def search(self, *arguments: Any, **options: Any) -> Any:
+    async def search(self, *arguments, **options):
         found = await super().search(*arguments, **options)
         await self.meanwhile()
         return found
 
 
-async def test_what_changes_meanwhile(database_url: str, tmp_path: Path) -> None:
+async def test_what_changes_meanwhile(database_url, tmp_path):
     (tmp_path / "a.md").write_text("# A\n\nThe lion sleeps here.\n", encoding="utf-8")
     (tmp_path / "b.md").write_text("# B\n\nThe lion hunts there.\n", encoding="utf-8")
     async with Interrupted(database_url, HashEmbedder(8), use_reranking=False) as retriever:
         await retriever.index(tmp_path)
         await retriever.add_documents([Document("a lion", id="one"), Document("the lion", id="two")])
 
-        async def change() -> None:
+        async def change():
             (tmp_path / "a.md").write_text("# A\n\nNothing more. But the lion sleeps.\n", encoding="utf-8")
             await retriever.index(tmp_path)
             await retriever.delete(["one"])
@@ -222,12 +217,12 @@ async def test_what_changes_meanwhile(database_url: str, tmp_path: Path) -> None
             await retriever.context("lion")
 
 
-async def test_what_stands_around_is_read_at_once(database_url: str, tmp_path: Path, monkeypatch: Any) -> None:
+async def test_what_stands_around_is_read_at_once(database_url, tmp_path, monkeypatch):
     (tmp_path / "a.md").write_text(page(random.Random(1), 12), encoding="utf-8")
     reads = []
     read_snapshot = Database.read_snapshot
 
-    async def counted(self: Database, doing: str, *arguments: Any, **options: Any) -> Any:
+    async def counted(self, doing, *arguments, **options):
         reads.append(doing)
         return await read_snapshot(self, doing, *arguments, **options)
 
@@ -238,7 +233,7 @@ async def test_what_stands_around_is_read_at_once(database_url: str, tmp_path: P
     assert reads == ["search", "read the chunks around hits"]
 
 
-def test_a_chunk_that_was_stored_anew_stands_alone(database_url: str, tmp_path: Path) -> None:
+def test_a_chunk_that_was_stored_anew_stands_alone(database_url, tmp_path):
     (tmp_path / "a.md").write_text("\n\n".join(f"## T{n}\n\n" + f"w{n} " * 12 for n in range(5)), encoding="utf-8")
     with SyncRetriever(database_url, "none", use_reranking=False) as retriever:
         retriever.index(tmp_path, chunk_tokens=16, overlap_tokens=0)
@@ -252,11 +247,11 @@ def test_a_chunk_that_was_stored_anew_stands_alone(database_url: str, tmp_path: 
         assert len(context.sources) == 3  # its neighbours on either side
 
 
-def test_counting_by_a_function_and_without_the_collections_model(database_url: str) -> None:
+def test_counting_by_a_function_and_without_the_collections_model(database_url):
     with SyncRetriever(database_url, HashEmbedder(8), use_reranking=False, collection="words") as retriever:
         retriever.add_texts([f"a lion of number {n}" for n in range(9)])
         assert retriever.context("lion").counter == "semlex.testing/words"
-        counted: list[str] = []
+        counted = []
         context = retriever.context("lion", 700, count=lambda text: counted.append(text) or len(text))
         assert (context.counter, context.tokens) == ("count", len(context.text))
         assert context.tokens <= 700
@@ -287,21 +282,21 @@ def test_counting_by_a_function_and_without_the_collections_model(database_url: 
         ({"mode": "words"}, "mode"),
     ],
 )
-def test_arguments_are_refused_by_name(library: tuple[SyncRetriever, Path], wrong: Any, message: str) -> None:
+def test_arguments_are_refused_by_name(library, wrong, message):
     with pytest.raises(ConfigurationError, match=message):
         library[0].context("lion", **wrong)
     with pytest.raises(ValidationError, match="query"):
         library[0].context(" ")
 
 
-def test_nothing_found(database_url: str) -> None:
+def test_nothing_found(database_url):
     with SyncRetriever(database_url, "none", use_reranking=False) as retriever:
         context = retriever.context("lion")
     assert (context.text, context.sources, context.tokens, context.left_out) == ("", (), 0, ())
 
 
 @pytest.mark.slow
-def test_the_command(shell: Shell) -> None:
+def test_the_command(shell):
     shell("index", "docs", "-c", "c", "--model", "none")
     done = shell("context", "when", "are", "keys", "rotated", "-c", "c", "--tokens", "200")
     lines = done.stdout.splitlines()

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from numpy.typing import NDArray
 
 from semlex import SearchResult, SyncRetriever
 from semlex.errors import ConfigurationError
@@ -19,18 +16,18 @@ IDS = [f"chunk {number}" for number in range(8)]
 
 
 @pytest.fixture
-def retriever(database_url: str) -> Iterator[SyncRetriever]:
+def retriever(database_url):
     with SyncRetriever(database_url, HashEmbedder(16), use_reranking=False) as opened:
         texts = ["keys are rotated", "keys are rotated often", "a banana is yellow", "keys are kept"]
         opened.add_texts(texts, ids=["rotated", "often", "banana", "kept"])
         yield opened
 
 
-def ids(hits: list[SearchResult]) -> list[str]:
+def ids(hits):
     return [hit.id for hit in hits]
 
 
-def test_by_stored_vectors(retriever: SyncRetriever) -> None:
+def test_by_stored_vectors(retriever):
     hits = retriever.search("keys are rotated", 4)
     assert ids(retriever.diversify(hits, 0)) == ids(hits)
     varied = retriever.diversify(hits, 1)
@@ -40,7 +37,7 @@ def test_by_stored_vectors(retriever: SyncRetriever) -> None:
     assert retriever.diversify([]) == []
 
 
-def test_what_has_no_vector_or_is_gone_keeps_its_place(retriever: SyncRetriever) -> None:
+def test_what_has_no_vector_or_is_gone_keeps_its_place(retriever):
     hits = retriever.search("keys are rotated", 4)
     retriever.delete([hits[1].id])
     varied = retriever.diversify(hits, 1)
@@ -48,7 +45,7 @@ def test_what_has_no_vector_or_is_gone_keeps_its_place(retriever: SyncRetriever)
     assert ids(varied)[2] == "banana"
 
 
-def is_greedy(order: list[int], scores: list[float], vectors: NDArray[np.float64], diversity: float) -> bool:
+def is_greedy(order, scores, vectors, diversity):
     """Whether each place has one of the greatest gains among those that were left, by plain sums."""
     relevance = [(score - min(scores)) / (max(scores) - min(scores)) for score in scores]
     chosen, left = [0], set(range(1, len(scores)))
@@ -66,14 +63,14 @@ def is_greedy(order: list[int], scores: list[float], vectors: NDArray[np.float64
 
 
 @pytest.fixture(scope="module")
-def shared(new_database: Callable[[], str]) -> Iterator[SyncRetriever]:
+def shared(new_database):
     with SyncRetriever(new_database(), "none", keyword="none") as opened:
         yield opened
 
 
 @pytest.mark.timeout(3600)
 @given(arrays(np.float32, (8, 3), elements=st.integers(-3, 3)), st.integers(0, 4))
-def test_each_next_one_gains_most(shared: SyncRetriever, drawn: NDArray[np.float32], quarters: int) -> None:
+def test_each_next_one_gains_most(shared, drawn, quarters):
     drawn[:, 0] += 4  # no vector is 0
     shared.add_texts(["text"] * len(IDS), ids=IDS, embeddings=drawn)
     scores = [1 - place / 8 for place in range(len(IDS))]
@@ -83,8 +80,8 @@ def test_each_next_one_gains_most(shared: SyncRetriever, drawn: NDArray[np.float
     assert is_greedy(order, scores, unit, quarters / 4)
 
 
-def test_other_things_are_refused(retriever: SyncRetriever) -> None:
+def test_other_things_are_refused(retriever):
     with pytest.raises(ConfigurationError, match=r"hits\[0\]"):
-        retriever.diversify(["rotated"])  # type: ignore[list-item]
+        retriever.diversify(["rotated"])
     with pytest.raises(ConfigurationError, match="diversity must be between 0 and 1"):
         retriever.diversify([], 1.5)

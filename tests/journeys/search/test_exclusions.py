@@ -5,15 +5,11 @@ from __future__ import annotations
 import asyncio
 import random
 import re
-from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
 
-from semlex import PostgreSQLRetriever
 from semlex.errors import ConfigurationError
 from semlex.retriever.json_fallback import JSONKBRetriever
 from semlex.search.request import OPERATORS_NOTE
@@ -32,7 +28,7 @@ SAID_APART = {
 QUESTIONS = tuple(SAID_APART)
 
 
-def texts() -> dict[str, str]:
+def texts():
     """Most of them hold an excluded word, and those are nearest to the questions."""
     chance, made = random.Random(1), {}
     for number in range(COUNT):
@@ -43,7 +39,7 @@ def texts() -> dict[str, str]:
     return made
 
 
-def holds(text: str, question: str) -> bool:
+def holds(text, question):
     """Whether a text holds something that the question excludes, by plain words."""
     words = f" {' '.join(word.rstrip('s') for word in text.split())} "
     excluded = {"-secret": " secret ", '-"electric car"': " electric car ", "-lamp": " lamp "}
@@ -61,7 +57,7 @@ DAMAGES = {
 
 
 @contextmanager
-def damaged(url: str, damage: str) -> Iterator[None]:
+def damaged(url, damage):
     """The keyword index is damaged while the block runs: so that nobody can read it, or so that nobody notices."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(f"CREATE TEMPORARY TABLE kept AS TABLE {POSTINGS}")
@@ -71,13 +67,13 @@ def damaged(url: str, damage: str) -> Iterator[None]:
         connection.execute(f"INSERT INTO {POSTINGS} TABLE kept")
 
 
-async def late(searching: Coroutine[Any, Any, Any], url: str) -> Any:
+async def late(searching, url):
     """The answer of a search whose statements on the keyword index are cancelled, as at a deadline."""
-    cancelled: set[Any] = set()
+    cancelled = set()
     with held(url, POSTINGS) as connection:
         task = asyncio.ensure_future(searching)
 
-        def over() -> bool:
+        def over():
             connection.execute("SELECT pg_stat_clear_snapshot()")
             waiting = connection.execute(
                 "SELECT pid, query_start FROM pg_stat_activity "
@@ -92,9 +88,9 @@ async def late(searching: Coroutine[Any, Any, Any], url: str) -> Any:
     return await task
 
 
-async def answer(retriever: PostgreSQLRetriever, chance: random.Random, question: str, options: dict[str, Any]) -> Any:
+async def answer(retriever, chance, question, options):
     """The hits of one of the calls that search, with the number that was wanted."""
-    retriever.info.keyword.index.cache.postings.clear()  # type: ignore[union-attr]
+    retriever.info.keyword.index.cache.postings.clear()
     wanted, kind = chance.choice((1, 5, 25)), chance.choice(("search", "many", "pages", "explained", "grouped"))
     if kind == "many":
         found = await retriever.search_many([question, "pear"], wanted, **options)
@@ -116,7 +112,7 @@ async def answer(retriever: PostgreSQLRetriever, chance: random.Random, question
 
 
 @pytest.mark.direct
-async def test_no_hit_holds_what_is_excluded(database_url: str, full: bool) -> None:
+async def test_no_hit_holds_what_is_excluded(database_url, full):
     async with opened(database_url, collection="fruit") as retriever:
         await retriever.add_documents(
             [
@@ -150,7 +146,7 @@ async def test_no_hit_holds_what_is_excluded(database_url: str, full: bool) -> N
             assert len(hits) >= min(wanted, len(left)), told
 
 
-async def test_a_search_by_vectors_alone_says_why_a_document_is_left_out(database_url: str) -> None:
+async def test_a_search_by_vectors_alone_says_why_a_document_is_left_out(database_url):
     async with opened(database_url, collection="fruit") as retriever:
         await retriever.add_documents([Document("a secret apple", id="a"), Document("an apple", id="b")])
         told = await retriever.why("a", "apple -secrets", mode="vector")
@@ -160,13 +156,13 @@ async def test_a_search_by_vectors_alone_says_why_a_document_is_left_out(databas
 
 
 @pytest.mark.parametrize(("keyword", "expected"), [("none", {"b"}), ("tsvector", {"a", "b"})])
-async def test_engines_that_know_exclusions(database_url: str, keyword: str, expected: set[str]) -> None:
+async def test_engines_that_know_exclusions(database_url, keyword, expected):
     async with opened(database_url, keyword=keyword) as retriever:
         await retriever.add_documents([Document("a secret apple", id="a"), Document("an apple", id="b")])
         assert {hit.id for hit in await retriever.search("apple -secrets", mode="vector")} == expected
 
 
-async def test_exclude_holds_with_an_engine_that_knows_no_exclusions(database_url: str) -> None:
+async def test_exclude_holds_with_an_engine_that_knows_no_exclusions(database_url):
     texts = {f"s{number}": f"apple apple secret {number}" for number in range(40)} | {"b": "an apple in a long text"}
     async with opened(database_url, keyword="tsvector") as retriever:
         await retriever.add_documents([Document(text, id=id_) for id_, text in texts.items()])
@@ -214,7 +210,7 @@ ANSWERS = {
 }
 
 
-async def test_sentences_with_flags_and_quotes_lose_no_answer(database_url: str) -> None:
+async def test_sentences_with_flags_and_quotes_lose_no_answer(database_url):
     async with opened(database_url) as retriever:
         await retriever.add_documents([Document(text, id=word) for word, text in ANSWERS.items()])
         for question, word in SENTENCES.items():
@@ -231,7 +227,7 @@ async def test_sentences_with_flags_and_quotes_lose_no_answer(database_url: str)
         assert not left.warnings
 
 
-async def test_exclude_is_said_apart_from_the_question(database_url: str) -> None:
+async def test_exclude_is_said_apart_from_the_question(database_url):
     async with opened(database_url) as retriever:
         await retriever.add_documents([Document("a secret apple", id="a"), Document("an apple", id="b")])
         found = await retriever.search("which apple?", exclude=["secrets", "the"])
@@ -251,7 +247,7 @@ async def test_exclude_is_said_apart_from_the_question(database_url: str) -> Non
                 await retriever.search("apple", exclude=wrong)
 
 
-async def test_a_fallback_leaves_out_what_is_excluded(tmp_path: Path) -> None:
+async def test_a_fallback_leaves_out_what_is_excluded(tmp_path):
     (tmp_path / "kb.json").write_text('[{"id": 1, "text": "a secret apple"}, {"id": 2, "text": "an apple"}]')
     assert [hit.id for hit in await JSONKBRetriever(tmp_path).search("apple -secrets")] == ["2"]
     assert [hit.id for hit in await JSONKBRetriever(tmp_path).search("which apple has -s secrets?")] == ["1", "2"]

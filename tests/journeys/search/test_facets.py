@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from semlex import Document, F, Facet, SyncRetriever
+from semlex import Document, F, SyncRetriever
 from semlex.errors import ConfigurationError, SemlexError, ValidationError
 from semlex.filters.evaluate import MISSING, is_equal, value_at
 from semlex.filters.fields import COLUMNS, Field
@@ -20,28 +17,27 @@ from semlex.filters.forms import filter_tree
 from semlex.testing import HashEmbedder
 from tests.support import filter_trees
 from tests.support.properties import examples
-from tests.support.shell import Shell
 
 CHUNK = "semlex.default_collection_chunk"
 pytestmark = pytest.mark.pg16
 
 
 @pytest.fixture(scope="module")
-def url(new_database: Callable[[], str]) -> str:
+def url(new_database):
     return new_database()
 
 
 @pytest.fixture(scope="module")
-def shelf(url: str) -> Iterator[SyncRetriever]:
+def shelf(url):
     """A collection that tests fill anew."""
     with SyncRetriever(url, "none", collection="shelf") as retriever:
         yield retriever
 
 
 @pytest.fixture(scope="module")
-def library(url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SyncRetriever]:
+def library(url, tmp_path_factory):
     """60 texts and a folder; tests only read it."""
-    folder: Path = tmp_path_factory.mktemp("docs")
+    folder = tmp_path_factory.mktemp("docs")
     (folder / "keys.md").write_text("# Keys\n\n## Rotation\n\nTurn it.\n\n## Storage\n\nKeep it.\n", encoding="utf-8")
     with SyncRetriever(url, HashEmbedder(16), use_reranking=False, collection="library") as retriever:
         retriever.index(folder, source="handbook", chunk_tokens=16, overlap_tokens=0)
@@ -59,18 +55,18 @@ def library(url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sync
         yield retriever
 
 
-def named(path: tuple[str, ...]) -> str:
+def named(path):
     name = str(Field(path))
     return json.dumps(name) if name in COLUMNS else name
 
 
-def plain_counts(rows: list[dict[str, Any]], path: tuple[str, ...]) -> list[tuple[Any, int]]:
+def plain_counts(rows, path):
     """The slow twin: each value of a field, and how many rows have it."""
-    counts: list[tuple[Any, int]] = []
+    counts = []
     for row in rows:
         value = value_at(Field(path), row, {})
         values = [] if value is MISSING else value if isinstance(value, list) else [value]
-        once: list[Any] = []
+        once = []
         once += [one for place, one in enumerate(values) if not any(is_equal(one, other) for other in values[:place])]
         for one in once:
             place = next((place for place, (known, _) in enumerate(counts) if is_equal(known, one)), None)
@@ -81,7 +77,7 @@ def plain_counts(rows: list[dict[str, Any]], path: tuple[str, ...]) -> list[tupl
     return counts
 
 
-def same(facet: Facet, expected: list[tuple[Any, int]]) -> bool:
+def same(facet, expected):
     left = list(expected)
     for one in facet.values:
         kept = [pair for pair in left if not (is_equal(pair[0], one.value) and pair[1] == one.count)]
@@ -91,16 +87,13 @@ def same(facet: Facet, expected: list[tuple[Any, int]]) -> bool:
     return len(left) == facet.left_out == 0
 
 
-# --- equal to a model in memory -------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
-def test_counts_equal_those_of_a_model_in_memory(shelf: SyncRetriever, full: bool) -> None:
+def test_counts_equal_those_of_a_model_in_memory(shelf, full):
     @given(
         rows=st.lists(filter_trees.documents, min_size=1, max_size=8), paths=st.lists(filter_trees.paths, max_size=3)
     )
     @settings(max_examples=2_000 if full else examples(40))
-    def count(rows: list[dict[str, Any]], paths: list[tuple[str, ...]]) -> None:
+    def count(rows, paths):
         shelf.delete([f"r{row}" for row in range(8)])
         shelf.add_texts(["same text"] * len(rows), ids=[f"r{row}" for row in range(len(rows))], metadata=rows)
         # Every field that there is, and some that may not be.
@@ -119,7 +112,7 @@ def test_counts_equal_those_of_a_model_in_memory(shelf: SyncRetriever, full: boo
     "filters",
     [None, {"year": 2001}, F("tags").contains("b"), "year > 2000 and @source_document != '3.pdf'", {"year": 1}],
 )
-def test_a_count_is_what_the_filter_finds(library: SyncRetriever, filters: Any) -> None:
+def test_a_count_is_what_the_filter_finds(library, filters):
     facets = library.fields.facets(
         ["year", "tags", "@source_document", "@language", "@source", "@heading", "@type"], filters
     )
@@ -133,7 +126,7 @@ def test_a_count_is_what_the_filter_finds(library: SyncRetriever, filters: Any) 
             assert library.count(inner if outer is None else outer & inner) == one.count, (name, one)
 
 
-def test_fields_of_semlexs_own(library: SyncRetriever) -> None:
+def test_fields_of_semlexs_own(library):
     facets = library.fields.facets(
         ["@source", "@title", "@chapter", "@heading", "@language", "source_document", "@document"]
     )
@@ -149,11 +142,11 @@ def test_fields_of_semlexs_own(library: SyncRetriever) -> None:
     assert facets["@document"].left_out == 61 - 20
 
 
-def library_names(keys: int) -> dict[str, int]:
+def library_names(keys):
     return {f"{name}.pdf": len(range(name, 60, 7)) for name in range(7)} | {"keys.md": keys}
 
 
-def test_values_are_bounded_and_the_rest_is_told(library: SyncRetriever, shelf: SyncRetriever) -> None:
+def test_values_are_bounded_and_the_rest_is_told(library, shelf):
     facet = library.fields.facets(["@source_document"], limit=3)["@source_document"]
     assert [one.count for one in facet.values] == [9, 9, 9]
     assert [one.value for one in facet.values] == ["0.pdf", "1.pdf", "2.pdf"]
@@ -164,7 +157,7 @@ def test_values_are_bounded_and_the_rest_is_told(library: SyncRetriever, shelf: 
     assert shelf.fields.facets(["missing"])["missing"].left_out == 0
 
 
-def test_a_field_that_no_chunk_has_is_told(library: SyncRetriever) -> None:
+def test_a_field_that_no_chunk_has_is_told(library):
     facets = library.fields.facets(["yaer", "year", "@source"])
     assert facets["yaer"].values == []
     assert [told for told in facets.warnings if "'yaer'" in told and "did you mean year?" in told] == facets.warnings
@@ -179,7 +172,7 @@ HOSTILE = (
 )
 
 
-def test_hostile_names_are_data(shelf: SyncRetriever) -> None:
+def test_hostile_names_are_data(shelf):
     keys = [json.loads(name) if name.startswith('"') else name for name in HOSTILE]
     rows = [dict.fromkeys(keys, "v"), {key: ["v", "v"] for key in keys}, {"other": 1}]
     shelf.delete([f"r{row}" for row in range(8)])
@@ -190,13 +183,10 @@ def test_hostile_names_are_data(shelf: SyncRetriever) -> None:
     assert [(one.value, one.count) for one in facets["other"].values] == [(1, 1)]
 
 
-# --- of a query -----------------------------------------------------------------------------------------------------
-
-
-def test_the_candidates_of_a_query(library: SyncRetriever) -> None:
+def test_the_candidates_of_a_query(library):
     for mode in ("keyword", "vector", "hybrid"):
-        hits = library.search("sea", 1000, {"year": 2001}, mode=mode, tuning={"candidates": 1000})  # type: ignore[arg-type]
-        facets = library.fields.facets(["tags", "@source_document"], {"year": 2001}, query="sea", mode=mode)  # type: ignore[arg-type]
+        hits = library.search("sea", 1000, {"year": 2001}, mode=mode, tuning={"candidates": 1000})
+        facets = library.fields.facets(["tags", "@source_document"], {"year": 2001}, query="sea", mode=mode)
         assert (facets.of, facets.exact, facets.chunks) == ("candidates", True, len(hits))
         rows = [dict(hit.metadata) for hit in hits]
         assert same(facets["tags"], plain_counts(rows, ("tags",)))
@@ -210,7 +200,7 @@ def test_the_candidates_of_a_query(library: SyncRetriever) -> None:
     assert without.chunks == library.count() - 30
 
 
-def test_a_leg_that_fails_is_told(database_url: str) -> None:
+def test_a_leg_that_fails_is_told(database_url):
     with SyncRetriever(database_url, HashEmbedder(16), use_reranking=False) as retriever:
         retriever.add_texts(["sea one", "sea two"], metadata=[{"n": 1}, {"n": 2}])
         with psycopg.connect(database_url, autocommit=True) as connection:
@@ -222,13 +212,10 @@ def test_a_leg_that_fails_is_told(database_url: str) -> None:
             retriever.fields.facets(["n"], query="sea", mode="vector")
 
 
-# --- bad input, JSON, the command line ------------------------------------------------------------------------------
-
-
-def test_bad_input(library: SyncRetriever) -> None:
+def test_bad_input(library):
     for fields in ("year", [], ["a"] * 21, [1], None, 5):
         with pytest.raises(ConfigurationError, match="fields"):
-            library.fields.facets(fields)  # type: ignore[arg-type]
+            library.fields.facets(fields)
     for fields in (["@sourse"], [""], ["a..b"], ["\0"]):
         with pytest.raises(ValidationError, match="fields"):
             library.fields.facets(fields)
@@ -236,12 +223,12 @@ def test_bad_input(library: SyncRetriever) -> None:
         library.fields.facets(["@sourse"])
     for options in ({"limit": 0}, {"limit": 1001}, {"candidates": 0}, {"mode": "vector"}):
         with pytest.raises(ConfigurationError, match=next(iter(options))):
-            library.fields.facets(["year"], **options)  # type: ignore[arg-type]
+            library.fields.facets(["year"], **options)
     with pytest.raises(ValidationError, match="query"):
         library.fields.facets(["year"], query=" ")
 
 
-def test_as_json(library: SyncRetriever) -> None:
+def test_as_json(library):
     facets = library.fields.facets(["year", "tags"], {"year": 2000})
     shown = json.loads(json.dumps(facets.to_dict()))
     assert shown["facets"]["year"] == {"field": "year", "values": [{"value": 2000, "count": 20}], "left_out": 0}
@@ -249,7 +236,7 @@ def test_as_json(library: SyncRetriever) -> None:
 
 
 @pytest.mark.slow
-def test_on_the_command_line(shell: Shell) -> None:
+def test_on_the_command_line(shell):
     shell("index", "docs", "-c", "handbook", "--model", "none")
     [shown] = shell.objects("fields", "facets", "@source", "@source_document", "-c", "handbook")
     assert shown["facets"]["@source"]["values"] == [{"value": "docs", "count": shown["chunks"]}]

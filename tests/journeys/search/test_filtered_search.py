@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
 
 import numpy as np
 import psycopg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from semlex import HnswIndex
 from semlex.retriever.synchronous import SyncRetriever
@@ -39,13 +36,13 @@ PLANNING = (
 
 
 @pytest.fixture(scope="module")
-def vectors() -> NDArray[np.float32]:
+def vectors():
     values = np.random.default_rng(4).normal(size=(ROWS, DIMENSIONS))
     return (values / np.linalg.norm(values, axis=1, keepdims=True)).astype(np.float32)
 
 
 @pytest.fixture(scope="module")
-def indexed(new_database: Callable[[], str], vectors: NDArray[np.float32]) -> Iterator[tuple[str, SyncRetriever]]:
+def indexed(new_database, vectors):
     """3,000 vectors under an HNSW index, with filters of several widths; the tests only read it."""
     url = new_database()
     documents = [
@@ -64,13 +61,13 @@ def indexed(new_database: Callable[[], str], vectors: NDArray[np.float32]) -> It
         yield url, retriever
 
 
-def nearest(vectors: NDArray[np.float32], query: NDArray[np.float32], passing: NDArray[np.bool_], k: int) -> list[str]:
+def nearest(vectors, query, passing, k):
     """The exact answer."""
     order = np.lexsort((np.arange(ROWS), -(vectors @ query)))
     return [str(n) for n in order if passing[n]][:k]
 
 
-def passing(vectors: NDArray[np.float32], name: str, value: int) -> NDArray[np.bool_]:
+def passing(vectors, name, value):
     if name.startswith("far"):
         return vectors[:, 0] < (-0.2 if name == "far" else -0.4)
     return np.arange(ROWS) % PASSING[name] == value
@@ -84,17 +81,7 @@ def passing(vectors: NDArray[np.float32], name: str, value: int) -> NDArray[np.b
     mode=st.sampled_from(("vector", "keyword", None)),
     planning=st.sampled_from(PLANNING),
 )
-def test_k_rows_whenever_k_pass(
-    indexed: tuple[str, SyncRetriever],
-    vectors: NDArray[np.float32],
-    *,
-    number: int,
-    name: str,
-    value: int,
-    top_k: int,
-    mode: Any,
-    planning: dict[str, Any],
-) -> None:
+def test_k_rows_whenever_k_pass(indexed, vectors, *, number, name, value, top_k, mode, planning):
     _, retriever = indexed
     vector = None if mode == "keyword" else vectors[number]
     results = retriever.search("text number", top_k, {name: value}, vector=vector, mode=mode, tuning=planning)
@@ -109,9 +96,7 @@ def test_k_rows_whenever_k_pass(
 
 
 @pytest.mark.slow
-def test_a_filter_that_leaves_out_what_is_near_is_answered_exactly(
-    indexed: tuple[str, SyncRetriever], vectors: NDArray[np.float32]
-) -> None:
+def test_a_filter_that_leaves_out_what_is_near_is_answered_exactly(indexed, vectors):
     """The index would go through all that lies nearer; it is given up, and the answer is exact."""
     _, retriever = indexed
     query = np.eye(DIMENSIONS, dtype=np.float32)[0]
@@ -126,7 +111,7 @@ def test_a_filter_that_leaves_out_what_is_near_is_answered_exactly(
         assert len(results) == 10
 
 
-def test_the_legs_say_how_they_answered(indexed: tuple[str, SyncRetriever], vectors: NDArray[np.float32]) -> None:
+def test_the_legs_say_how_they_answered(indexed, vectors):
     _, retriever = indexed
     wide = retriever.search("text", 5, {"1/2": 0}, vector=vectors[0])
     assert str(wide.legs["vector"]).startswith("vector: vector index, ef_search 1")
@@ -142,13 +127,11 @@ def test_the_legs_say_how_they_answered(indexed: tuple[str, SyncRetriever], vect
 
 
 @pytest.mark.primary
-def test_a_wide_filter_that_is_repeated_is_answered_exactly(
-    indexed: tuple[str, SyncRetriever], vectors: NDArray[np.float32], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wide_filter_that_is_repeated_is_answered_exactly(indexed, vectors, monkeypatch):
     """The index is given up for the rows that pass, once reading them pays; the server goes to their places."""
-    run, statements = retrieval.run_legs, list[str]()
+    run, statements = retrieval.run_legs, []
 
-    async def explained(snapshot: Any, legs: Any, *others: Any) -> Any:
+    async def explained(snapshot, legs, *others):
         [statement] = legs[0].prepare(None).statements
         async with snapshot.in_one_go():
             cursor = await snapshot.execute(b"EXPLAIN (COSTS OFF) " + statement.text, statement.parameters)
@@ -172,15 +155,13 @@ def test_a_wide_filter_that_is_repeated_is_answered_exactly(
 
 
 @pytest.mark.primary
-def test_of_many_rows_that_pass_few_are_compared_on_the_server(
-    indexed: tuple[str, SyncRetriever], vectors: NDArray[np.float32], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_many_rows_that_pass_few_are_compared_on_the_server(indexed, vectors, monkeypatch):
     """Their vectors are kept, so that the answer is exact whichever few are compared."""
-    run, sent = retrieval.run_legs, list[int]()
+    run, sent = retrieval.run_legs, []
 
-    async def watched(snapshot: Any, legs: Any, *others: Any) -> Any:
-        for statement in legs[0].prepare(None).statements:
-            sent.append(len(getattr(statement.parameters.get("locations"), "data", b"")) // 10)
+    async def watched(snapshot, legs, *others):
+        parameters = [statement.parameters for statement in legs[0].prepare(None).statements]
+        sent.extend(len(getattr(one.get("locations"), "data", b"")) // 10 for one in parameters)
         return await run(snapshot, legs, *others)
 
     url, _ = indexed
@@ -198,18 +179,18 @@ def test_of_many_rows_that_pass_few_are_compared_on_the_server(
 
 @pytest.mark.parametrize("ef_search", [400, 1000])
 def test_under_a_filter_a_longer_list_brings_no_more_rows_than_the_search_needs(
-    indexed: tuple[str, SyncRetriever], vectors: NDArray[np.float32], monkeypatch: pytest.MonkeyPatch, ef_search: int
-) -> None:
+    indexed, vectors, monkeypatch, ef_search
+):
     """The server ends the scan when so many rows have passed; what it finds is as good."""
-    run, scanned = retrieval.run_legs, list[float]()
+    run, scanned = retrieval.run_legs, []
 
-    def rows_of_index(plan: dict[str, Any]) -> Iterator[float]:
+    def rows_of_index(plan):
         if plan["Node Type"] == "Index Scan" and "hnsw" in plan["Index Name"]:
             yield plan["Actual Rows"]
         for inner in plan.get("Plans", ()):
             yield from rows_of_index(inner)
 
-    async def explained(snapshot: Any, legs: Any, *others: Any) -> Any:
+    async def explained(snapshot, legs, *others):
         [statement] = legs[0].prepare(None).statements
         await snapshot.set_up(legs[0].settings)
         async with snapshot.in_one_go():
@@ -234,9 +215,7 @@ def test_under_a_filter_a_longer_list_brings_no_more_rows_than_the_search_needs(
     assert found >= 0.99 * 20 * 10
 
 
-def test_under_a_filter_a_longer_list_of_bits_is_rescored_as_far_as_it_passes(
-    database_url: str, vectors: NDArray[np.float32]
-) -> None:
+def test_under_a_filter_a_longer_list_of_bits_is_rescored_as_far_as_it_passes(database_url, vectors):
     """Their order is coarse."""
     with SyncRetriever(database_url, "none", use_reranking=False) as retriever:
         documents = [Document(f"text {n}", {"1/2": n % 2}, id=str(n)) for n in range(ROWS)]
@@ -249,9 +228,7 @@ def test_under_a_filter_a_longer_list_of_bits_is_rescored_as_far_as_it_passes(
             assert least <= int(rescored[1]) <= most
 
 
-def test_a_search_with_a_short_deadline_reads_nothing_for_later_ones(
-    indexed: tuple[str, SyncRetriever], vectors: NDArray[np.float32], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_search_with_a_short_deadline_reads_nothing_for_later_ones(indexed, vectors, monkeypatch):
     url, _ = indexed
     monkeypatch.setattr(retrieval, "SECONDS_FOR_ROWS", 1000.0)
     with SyncRetriever(url, "none", use_reranking=False) as retriever:
@@ -260,9 +237,7 @@ def test_a_search_with_a_short_deadline_reads_nothing_for_later_ones(
             assert hits.legs["vector"].plan.startswith("vector index")
 
 
-def test_after_a_filter_that_leaves_out_what_is_near_its_rows_are_compared_at_once(
-    indexed: tuple[str, SyncRetriever], vectors: NDArray[np.float32], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_after_a_filter_that_leaves_out_what_is_near_its_rows_are_compared_at_once(indexed, vectors, monkeypatch):
     """Now and then the index is tried again: other queries may be near what passes."""
     url, _ = indexed
     monkeypatch.setattr(planner, "ROWS_PER_CANDIDATE", 0.1)
@@ -278,12 +253,10 @@ def test_after_a_filter_that_leaves_out_what_is_near_its_rows_are_compared_at_on
             assert (", as vector index" in plan) == (number % WITHOUT_INDEX == 0)
 
 
-def test_fewer_vectors_than_candidates_are_compared_once(
-    database_url: str, vectors: NDArray[np.float32], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run, legs = retrieval.run_legs, list[str]()
+def test_fewer_vectors_than_candidates_are_compared_once(database_url, vectors, monkeypatch):
+    run, legs = retrieval.run_legs, []
 
-    async def counted(snapshot: Any, plans: Any, *calibration: Any) -> Any:
+    async def counted(snapshot, plans, *calibration):
         legs.extend(plan.name for plan in plans)
         return await run(snapshot, plans, *calibration)
 
@@ -299,14 +272,14 @@ def test_fewer_vectors_than_candidates_are_compared_once(
 
 
 @pytest.mark.slow
-def test_what_is_remembered_of_a_filter_may_be_wrong(database_url: str, vectors: NDArray[np.float32]) -> None:
+def test_what_is_remembered_of_a_filter_may_be_wrong(database_url, vectors):
     """Chunks are deleted, changed and added, the index is dropped and invalid, while a share is remembered."""
     with SyncRetriever(database_url, "none", use_reranking=False) as retriever:
         documents = [Document(f"text {n}", {"kind": "a" if n % 2 else "b"}, id=str(n)) for n in range(ROWS)]
         retriever.add_documents(documents, vectors)
         retriever.indexes.create()
 
-        def found(kind: str, k: int = 10) -> list[str]:
+        def found(kind, k=10):
             answers = [retriever.search("text", k, {"kind": kind}, vector=vectors[0], mode=m) for m in ("vector", None)]
             assert len({len(answer) for answer in answers}) == 1
             return [hit.id for hit in answers[0]]
@@ -328,12 +301,10 @@ def test_what_is_remembered_of_a_filter_may_be_wrong(database_url: str, vectors:
 
 
 @pytest.mark.slow
-def test_sixteen_filtered_searches_at_once_equal_their_serial_answers(
-    indexed: tuple[str, SyncRetriever], vectors: NDArray[np.float32]
-) -> None:
+def test_sixteen_filtered_searches_at_once_equal_their_serial_answers(indexed, vectors):
     _, retriever = indexed
 
-    def answer(n: int) -> list[tuple[str, float | None]]:
+    def answer(n):
         filters = {sorted(PASSING)[n % 4]: n % 2}
         return [(hit.id, hit.fused_score) for hit in retriever.search("text number", 5, filters, vector=vectors[n])]
 
@@ -342,14 +313,12 @@ def test_sixteen_filtered_searches_at_once_equal_their_serial_answers(
         assert list(threads.map(answer, range(48))) == serial
 
 
-def test_of_too_many_rows_that_pass_for_an_exact_answer_the_index_finds_nearly_all(
-    indexed: tuple[str, SyncRetriever], vectors: NDArray[np.float32], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_too_many_rows_that_pass_for_an_exact_answer_the_index_finds_nearly_all(indexed, vectors, monkeypatch):
     """However small their share is: what it takes does not grow with the collection. A given share still decides."""
     for module in (request, vector):
         monkeypatch.setattr(module, "MAX_FILTER_ROWS", 20)
     url, _ = indexed
-    recalls = list[float]()
+    recalls = []
     with SyncRetriever(url, "none", use_reranking=False) as retriever:
         for number in range(40):
             kept = passing(vectors, "1/100", number % 2)

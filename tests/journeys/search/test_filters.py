@@ -5,13 +5,10 @@ from __future__ import annotations
 import functools
 import logging
 import operator
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from semlex import Document, F, FilterTree, SearchQuery, SyncRetriever
+from semlex import Document, F, SearchQuery, SyncRetriever
 from semlex.errors import ValidationError
 from semlex.filters.tree import MAX_CONDITIONS, MAX_DEPTH
 from semlex.store.query.filters import Filter, parse_filters
@@ -21,12 +18,12 @@ from tests.support.shell import Shell
 
 
 @pytest.fixture(scope="module")
-def url(new_database: Callable[[], str]) -> str:
+def url(new_database):
     return new_database()
 
 
 @pytest.fixture(scope="module")
-def shelf(url: str) -> Iterator[SyncRetriever]:
+def shelf(url):
     """Four documents; tests only read them."""
     documents = [
         Document("a text", {"source_document": "a.md", "year": 2024, "draft": True}, id="number"),
@@ -40,7 +37,7 @@ def shelf(url: str) -> Iterator[SyncRetriever]:
 
 
 @pytest.fixture(scope="module")
-def library(url: str) -> Iterator[SyncRetriever]:
+def library(url):
     """A collection beside it, of documents without a name."""
     with SyncRetriever(url, HashEmbedder(8), use_reranking=False, collection="library") as retriever:
         retriever.add_texts(["a text", "a text"], metadata=[{"year": 2024, "author": {"name": "Ada"}}, {"year": 1999}])
@@ -64,7 +61,7 @@ def library(url: str) -> Iterator[SyncRetriever]:
     ],
     ids=str,
 )
-def test_what_would_find_nothing_is_refused(shelf: SyncRetriever, filters: Any, place: str, told: str) -> None:
+def test_what_would_find_nothing_is_refused(shelf, filters, place, told):
     for call in (
         lambda: shelf.search("text", filters=filters),
         lambda: shelf.search(SearchQuery("text", filters=filters)),
@@ -78,7 +75,7 @@ def test_what_would_find_nothing_is_refused(shelf: SyncRetriever, filters: Any, 
         assert told in str(caught.value)
 
 
-def test_a_condition_without_values_is_a_filter() -> None:
+def test_a_condition_without_values_is_a_filter():
     names = Names("semlex", "docs")
     assert Filter().is_empty
     assert parse_filters({}, names).is_empty
@@ -86,7 +83,7 @@ def test_a_condition_without_values_is_a_filter() -> None:
     assert not parse_filters("not exists draft", names).is_empty
 
 
-SPELLINGS: list[tuple[Any, FilterTree, str, set[str]]] = [
+SPELLINGS = [
     ({"year": 2024}, F("year") == 2024, "year == 2024", {"number"}),
     ({"year": "2024"}, F("year") == "2024", "year == '2024'", {"words"}),
     ({"year": {"$gt": 2024}}, F("year") > 2024, "year > 2024", {"half"}),
@@ -109,7 +106,7 @@ SPELLINGS: list[tuple[Any, FilterTree, str, set[str]]] = [
 
 
 @pytest.mark.parametrize("spellings", SPELLINGS, ids=lambda one: one[2])
-def test_three_spellings(shelf: SyncRetriever, spellings: tuple[Any, FilterTree, str, set[str]]) -> None:
+def test_three_spellings(shelf, spellings):
     mapping, tree, text, expected = spellings
     for filters in (mapping, tree, text, str(tree)):
         assert {chunk.id for chunk in shelf.list_chunks(filters)} == expected
@@ -121,7 +118,7 @@ def test_three_spellings(shelf: SyncRetriever, spellings: tuple[Any, FilterTree,
 
 
 @pytest.mark.usefixtures("shelf")
-def test_filters_of_a_command_all_hold(url: str, tmp_path: Path) -> None:
+def test_filters_of_a_command_all_hold(url, tmp_path):
     arguments = ["search", "text", "--database", url, "-c", "default_collection", "--model", "none"]
     *hits, _summary = Shell(url, tmp_path).objects(
         *arguments, "--filter", "not exists draft", "--filter", 'not @source_document == "c.md"'
@@ -139,11 +136,9 @@ def test_filters_of_a_command_all_hold(url: str, tmp_path: Path) -> None:
         ("year.month", "filters know @source, @source_document"),
     ],
 )
-def test_a_field_that_no_chunk_has(
-    library: SyncRetriever, caplog: pytest.LogCaptureFixture, name: str, told: str
-) -> None:
+def test_a_field_that_no_chunk_has(library, caplog, name, told):
     for mode in ("vector", "keyword", None):
-        results = library.search("text", filters=f'{name} == "a.md" and year == 2024', mode=mode)  # type: ignore[arg-type]
+        results = library.search("text", filters=f'{name} == "a.md" and year == 2024', mode=mode)
         assert results == []
         assert [one for one in results.warnings if f"no chunk has the metadata field {name!r}" in one and told in one]
         assert not any("'year'" in one for one in results.warnings)
@@ -164,14 +159,14 @@ def test_a_field_that_no_chunk_has(
         ('year in [5, "2024"]', None),
     ],
 )
-def test_values_of_another_kind_are_told(library: SyncRetriever, filters: Any, told: str | None) -> None:
+def test_values_of_another_kind_are_told(library, filters, told):
     results = library.search("text", filters=filters)
     assert results == []
     assert len(results.warnings) == (told is not None)
     assert all(str(told) in one for one in results.warnings)
 
 
-def test_fields_that_chunks_have_are_no_warning(shelf: SyncRetriever, database_url: str) -> None:
+def test_fields_that_chunks_have_are_no_warning(shelf, database_url):
     assert shelf.search("text", filters={"year": 1999, "source_document": "a.md"}).warnings == []
     assert shelf.search("text", filters={"source_document": "z.md"}).warnings == []
     # A search that found something is not looked at.
@@ -181,7 +176,7 @@ def test_fields_that_chunks_have_are_no_warning(shelf: SyncRetriever, database_u
 
 
 @pytest.mark.slow
-def test_the_largest_filters_are_answered(shelf: SyncRetriever) -> None:
+def test_the_largest_filters_are_answered(shelf):
     numbers = functools.reduce(operator.or_, [F("year") > number + 2023.5 for number in range(MAX_CONDITIONS)])
     assert {chunk.id for chunk in shelf.list_chunks(numbers)} == {"number", "half"}
     assert {hit.id for hit in shelf.search("text", filters=numbers)} == {"number", "half"}
@@ -193,7 +188,7 @@ def test_the_largest_filters_are_answered(shelf: SyncRetriever) -> None:
         assert {chunk.id for chunk in shelf.list_chunks(filters)} == {"number", "words", "half", "none"}
     assert shelf.count({"year": {"$in": [*range(100_000), "2024"]}}) == 2
     assert shelf.count({"year": {"$nin": [*range(100_000), "2024"]}}) == 2
-    value: Any = 1
+    value = 1
     for _ in range(64):
         value = [value]
     assert shelf.count({"year": {"$eq": value}}) == 0

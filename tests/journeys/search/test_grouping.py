@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -14,15 +12,13 @@ from hypothesis import strategies as st
 from semlex import ChunkMetadata, Document, SyncRetriever, TermOverlapReranker
 from semlex.errors import ConfigurationError
 from semlex.testing import HashEmbedder
-from semlex.types.results import SearchResult, SearchResults
 from tests.support.properties import examples
-from tests.support.shell import Shell
 
 WORDS = ("sea", "hill", "river", "stone", "cloud", "grass", "wind", "light")
 
 
 @pytest.fixture(scope="module")
-def library(new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[SyncRetriever]:
+def library(new_database, tmp_path_factory):
     """12 files, one of them with more chunks than all others; 10 chunks of 3 named documents; 5 of none.
 
     Tests only read it.
@@ -48,20 +44,20 @@ def library(new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFa
 ALL = 12 + 3 + 5
 
 
-def document_of(hit: SearchResult) -> tuple[str, str]:
+def document_of(hit):
     """What a user would say that a hit is a part of."""
     return hit.source, hit.source_document or hit.id
 
 
-def grouped(hits: list[SearchResult], count: int, size: int) -> list[list[str]]:
+def grouped(hits, count, size):
     """The slow twin: documents in the order of their best hits, with their best chunks."""
-    groups: dict[tuple[str, str], list[str]] = {}
+    groups = {}
     for hit in hits:
         groups.setdefault(document_of(hit), []).append(hit.id)
     return [ids[:size] for ids in list(groups.values())[:count]]
 
 
-def ids_of(results: SearchResults) -> list[list[str]]:
+def ids_of(results):
     return [[hit.id for hit in document.hits] for document in results.documents]
 
 
@@ -69,7 +65,7 @@ QUERY = st.lists(st.sampled_from([*WORDS, "part", "alone", "-hill", "otter"]), m
 
 
 @pytest.mark.slow
-def test_groups_are_those_of_the_whole_list(library: SyncRetriever, full: bool) -> None:
+def test_groups_are_those_of_the_whole_list(library, full):
     @given(
         query=QUERY,
         top_k=st.integers(1, 25),
@@ -83,7 +79,7 @@ def test_groups_are_those_of_the_whole_list(library: SyncRetriever, full: bool) 
         ),
     )
     @settings(max_examples=2_000 if full else examples(25))
-    def search(query: str, top_k: int, size: int, options: dict[str, Any]) -> None:
+    def search(query, top_k, size, options):
         options |= {"rerank": False, "tuning": {"candidates": 1000}}
         whole = library.search(query, 1000, **options)
         results = library.search(query, top_k, group_by="document", group_size=size, **options)
@@ -98,10 +94,10 @@ def test_groups_are_those_of_the_whole_list(library: SyncRetriever, full: bool) 
 
 
 @pytest.mark.slow
-def test_as_many_documents_as_exist_come_back(library: SyncRetriever, full: bool) -> None:
+def test_as_many_documents_as_exist_come_back(library, full):
     @given(query=QUERY, top_k=st.integers(1, 30), size=st.integers(1, 5), rerank=st.sampled_from([None, False]))
     @settings(max_examples=1_000 if full else examples(20))
-    def search(query: str, top_k: int, size: int, rerank: bool | None) -> None:
+    def search(query, top_k, size, rerank):
         left = {document_of(hit) for hit in library.search(query, 1000, rerank=False, tuning={"candidates": 1000})}
         results = library.search(query, top_k, group_by="document", group_size=size, rerank=rerank)
         assert len(results.documents) == min(top_k, len(left))
@@ -118,7 +114,7 @@ def test_as_many_documents_as_exist_come_back(library: SyncRetriever, full: bool
     search()
 
 
-def test_one_document_that_has_all_the_best_chunks_hides_no_other(library: SyncRetriever) -> None:
+def test_one_document_that_has_all_the_best_chunks_hides_no_other(library):
     for mode in ("vector", "keyword", None):
         hits = library.search("otter", 100, rerank=False, mode=mode)
         assert {document_of(hit) for hit in hits} == {("files", "file00.md")}
@@ -129,7 +125,7 @@ def test_one_document_that_has_all_the_best_chunks_hides_no_other(library: SyncR
     assert results.warnings == []
 
 
-def test_the_reranker_orders_documents_by_their_best_chunks(library: SyncRetriever) -> None:
+def test_the_reranker_orders_documents_by_their_best_chunks(library):
     reranker = TermOverlapReranker()
     for top_k, size in ((1, 1), (3, 2), (5, 3), (10, 10), (20, 1)):
         # The slow twin: the best chunks of so many documents that the reranker gets about 4 x top_k, reranked, grouped.
@@ -152,9 +148,7 @@ def test_the_reranker_orders_documents_by_their_best_chunks(library: SyncRetriev
         assert results.reranker_model == reranker.identity
 
 
-def test_a_document_behind_more_chunks_than_are_looked_at_is_missed_with_a_word(
-    library: SyncRetriever, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_document_behind_more_chunks_than_are_looked_at_is_missed_with_a_word(library, monkeypatch):
     for module in ("retrieval", "results"):
         monkeypatch.setattr(f"semlex.search.{module}.MAX_CANDIDATES", 100)
     results = library.search("otter", 10, group_by="document", mode="vector", rerank=False)
@@ -162,12 +156,12 @@ def test_a_document_behind_more_chunks_than_are_looked_at_is_missed_with_a_word(
     assert "fewer documents than wanted" in results.warnings[0]
 
 
-def test_a_search_without_groups_has_no_documents(library: SyncRetriever) -> None:
+def test_a_search_without_groups_has_no_documents(library):
     assert library.search("sea").documents == []
     assert library.search("sea").to_dict()["documents"] == []
 
 
-def test_as_json(library: SyncRetriever) -> None:
+def test_as_json(library):
     results = library.search("sea part", 4, group_by="document")
     shown = json.loads(json.dumps(results.to_dict()))
     assert [one["source_document"] for one in shown["documents"]] == [
@@ -190,13 +184,13 @@ def test_as_json(library: SyncRetriever) -> None:
         ({"group_by": "document", "max_results": 100}, "max_results"),
     ],
 )
-def test_bad_options(library: SyncRetriever, options: dict[str, Any], told: str) -> None:
+def test_bad_options(library, options, told):
     with pytest.raises(ConfigurationError, match=told):
         library.search("sea", 5, **options)
 
 
 @pytest.mark.slow
-def test_on_the_command_line(shell: Shell) -> None:
+def test_on_the_command_line(shell):
     shell("index", "docs", "-c", "handbook", "--model", "none")
     *hits, _ = shell.objects("search", "keys vault banana", "--group", "1", "-c", "handbook")
     assert [(hit["document"], hit["source_document"]) for hit in hits] == [(1, "keys.md"), (2, "fruit.txt")]

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,26 +13,25 @@ from semlex import Document, DocumentRetriever, JSONKBRetriever, SyncRetriever
 from semlex.errors import ConfigurationError, ReadOnlyError, ValidationError
 from semlex.proof.check import plain_bm25
 from semlex.testing import HashEmbedder
-from semlex.types.results import SearchResults
 
 WORDS = ("sea", "hill", "rivers", "stone", "cloud", "grass", "wind", "light")
 
 
-def written(folder: Path, **files: Any) -> JSONKBRetriever:
+def written(folder, **files):
     for name, value in files.items():
         (folder / f"{name}.json").write_text(json.dumps(value), encoding="utf-8")
     return JSONKBRetriever(folder)
 
 
-def search(base: DocumentRetriever, query: str, *arguments: Any) -> SearchResults:
-    return asyncio.run(base.search(query, *arguments))  # type: ignore[arg-type]
+def search(base, query, *arguments):
+    return asyncio.run(base.search(query, *arguments))
 
 
 sentences = st.lists(st.sampled_from(WORDS), min_size=1, max_size=6).map(" ".join)
 
 
 @given(texts=st.lists(sentences, min_size=1, max_size=12), query=sentences)
-def test_scores_are_those_of_bm25(tmp_path_factory: pytest.TempPathFactory, texts: list[str], query: str) -> None:
+def test_scores_are_those_of_bm25(tmp_path_factory, texts, query):
     base = written(tmp_path_factory.mktemp("kb"), all=[{"id": n, "q": text} for n, text in enumerate(texts)])
     expected = plain_bm25({str(n): ("english", text) for n, text in enumerate(texts)}, query)
     found = search(base, query, 100)
@@ -44,7 +40,7 @@ def test_scores_are_those_of_bm25(tmp_path_factory: pytest.TempPathFactory, text
     assert [hit.rank for hit in found] == list(range(1, len(found) + 1))
 
 
-def test_every_text_is_found_with_its_place(tmp_path: Path) -> None:
+def test_every_text_is_found_with_its_place(tmp_path):
     base = written(
         tmp_path,
         faq={"billing": {"refunds": {"id": "r1", "title": "Refunds", "answer": "Within 14 days", "days": 14}}},
@@ -62,7 +58,7 @@ def test_every_text_is_found_with_its_place(tmp_path: Path) -> None:
     assert search(base, "zebra") == []
 
 
-def test_filters(tmp_path: Path) -> None:
+def test_filters(tmp_path):
     base = written(tmp_path, a=[{"id": str(n), "text": "sea", "year": 2000 + n} for n in range(5)], b={"text": "sea"})
     assert [hit.id for hit in search(base, "sea", 10, {"year": {"$gte": 2003}})] == ["3", "4"]
     assert [hit.id for hit in search(base, "sea", 10, '@source_document == "b.json"')] == ["b.json#"]
@@ -81,7 +77,7 @@ def test_filters(tmp_path: Path) -> None:
         ("\xff", "UTF-8"),
     ],
 )
-def test_files_that_are_none_are_named(tmp_path: Path, content: str, match: str) -> None:
+def test_files_that_are_none_are_named(tmp_path, content, match):
     (tmp_path / "bad.json").write_bytes(content.encode("latin-1"))
     base = written(tmp_path, good={"text": "sea"})
     found = search(base, "sea")
@@ -91,7 +87,7 @@ def test_files_that_are_none_are_named(tmp_path: Path, content: str, match: str)
     assert match in warning
 
 
-def test_what_it_refuses(tmp_path: Path) -> None:
+def test_what_it_refuses(tmp_path):
     with pytest.raises(ConfigurationError, match="nowhere"):
         JSONKBRetriever(tmp_path / "nowhere")
     with pytest.raises(ConfigurationError, match="klingon"):
@@ -107,25 +103,25 @@ def test_what_it_refuses(tmp_path: Path) -> None:
 class Own(DocumentRetriever):
     """A fallback of the user's."""
 
-    async def search(self, query: str, top_k: int = 5, filters: Any = None) -> Sequence[Document]:
+    async def search(self, query, top_k=5, filters=None):
         return [Document(f"{query} {top_k} {filters}", id="own")]
 
-    async def add_documents(self, documents: Any) -> list[str]:
+    async def add_documents(self, documents):
         raise NotImplementedError
 
 
 class Many(Own):
     """A fallback with a hundred documents, of which the first half is secret."""
 
-    def __init__(self) -> None:
-        self.asked: list[int] = []
+    def __init__(self):
+        self.asked = []
 
-    async def search(self, query: str, top_k: int = 5, filters: Any = None) -> Sequence[Document]:
+    async def search(self, query, top_k=5, filters=None):
         self.asked.append(top_k)
         return [Document("secret" if n < 50 else "open", id=str(n)) for n in range(100)][:top_k]
 
 
-def test_a_search_falls_back_where_nothing_was_found(database_url: str, tmp_path: Path) -> None:
+def test_a_search_falls_back_where_nothing_was_found(database_url, tmp_path):
     base = written(tmp_path, faq={"text": "refunds within days"})
     with SyncRetriever(database_url, HashEmbedder(8), use_reranking=False) as retriever:
         retriever.add_documents([Document("keys are rotated", id="keys")])
@@ -153,4 +149,4 @@ def test_a_search_falls_back_where_nothing_was_found(database_url: str, tmp_path
         [hit] = retriever.search("zebra", 3, {"a": 1}, fallback=Own())
         assert (hit.id, hit.content, hit.rank) == ("own", "zebra 3 {'a': 1}", 1)
         with pytest.raises(ConfigurationError, match="fallback"):
-            retriever.search("zebra", fallback="json")  # type: ignore[arg-type]
+            retriever.search("zebra", fallback="json")

@@ -24,12 +24,12 @@ from tests.support.waiting import LIMIT, eventually
 class SteppingEmbedder(HashEmbedder):
     """Embeds a query in steps that it is let into one by one."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(16)
         self.step = threading.Semaphore(0)
         self.steps = 0
         self.begun = threading.Event()
-        self.ended: list[str] = []
+        self.ended = []
 
     def embed_query(self, text):
         if text != "slow":
@@ -55,7 +55,7 @@ def executor():
 
 
 async def test_values_errors_and_context_variables_pass(executor):
-    variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable")
+    variable = contextvars.ContextVar("variable")
     variable.set("kept")
     assert await executor.query(variable.get) == "kept"
     assert await executor.documents(divmod, 7, 2) == (3, 1)

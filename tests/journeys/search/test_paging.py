@@ -6,9 +6,7 @@ import inspect
 import json
 import random
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any
 
 import numpy as np
 import psycopg
@@ -19,16 +17,14 @@ from hypothesis import strategies as st
 from semlex import Document, F, SyncRetriever, TermOverlapReranker
 from semlex.errors import ConfigurationError, ValidationError
 from semlex.search.pagination import CHANGED, MAX_CURSOR_CHARACTERS, SIGNATURE_BYTES, VERSION, signed
-from semlex.types.results import SearchResult, SearchResults
 from tests.support.properties import examples
 from tests.support.retrievers import sync_opened
-from tests.support.shell import Shell
 
 WORDS = ("sea", "hill", "river", "stone", "cloud", "grass", "wind", "light")
 DIMENSIONS = 16
 
 
-def documents(count: int, seed: int = 0) -> list[Document]:
+def documents(count, seed=0):
     """Their ids are no hexadecimal digits, which a cursor has."""
     chance = random.Random(seed)
     return [
@@ -38,19 +34,19 @@ def documents(count: int, seed: int = 0) -> list[Document]:
 
 
 @pytest.fixture(scope="module")
-def url(new_database: Callable[[], str]) -> str:
+def url(new_database):
     return new_database()
 
 
 @pytest.fixture(scope="module")
-def library(url: str) -> Iterator[SyncRetriever]:
+def library(url):
     """300 documents; tests only read it."""
     with sync_opened(url, DIMENSIONS, TermOverlapReranker()) as retriever:
         retriever.add_documents(documents(300))
         yield retriever
 
 
-def pages(retriever: SyncRetriever, *arguments: Any, **options: Any) -> list[SearchResults]:
+def pages(retriever, *arguments, **options):
     """All pages of a search, by their cursors."""
     found = [retriever.search(*arguments, **options)]
     while found[-1].next_cursor is not None:
@@ -58,15 +54,12 @@ def pages(retriever: SyncRetriever, *arguments: Any, **options: Any) -> list[Sea
     return found
 
 
-def plain(hits: list[SearchResult]) -> list[tuple[Any, ...]]:
+def plain(hits):
     return [(hit.rank, hit.id, hit.vector_score, hit.keyword_score, hit.fused_score, hit.rerank_score) for hit in hits]
 
 
-# --- the pages together are one list --------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
-def test_pages_together_are_one_list(library: SyncRetriever, full: bool) -> None:
+def test_pages_together_are_one_list(library, full):
     @given(
         query=st.lists(st.sampled_from([*WORDS, "-sea", '"hill river"']), min_size=1, max_size=4).map(" ".join),
         cuts=st.integers(1, 8),
@@ -80,7 +73,7 @@ def test_pages_together_are_one_list(library: SyncRetriever, full: bool) -> None
         ),
     )
     @settings(max_examples=2_000 if full else examples(30))
-    def search(query: str, cuts: int, most: int, options: dict[str, Any]) -> None:
+    def search(query, cuts, most, options):
         top_k = -(-most // cuts)
         options |= {"rerank": False, "max_results": most}
         whole = library.search(query, most, **options)
@@ -94,10 +87,10 @@ def test_pages_together_are_one_list(library: SyncRetriever, full: bool) -> None
     search()
 
 
-def mixed_in_words(reranked: list[float], fused: list[float], weight: float) -> list[np.float32]:
+def mixed_in_words(reranked, fused, weight):
     """The slow twin of mixing: both scores in standard deviations from their means."""
 
-    def z_scores(scores: list[float]) -> list[float]:
+    def z_scores(scores):
         mean, deviation = np.mean(scores), np.std(scores)
         return [float((score - mean) / deviation) if len(set(scores)) > 1 else 0.0 for score in scores]
 
@@ -106,7 +99,7 @@ def mixed_in_words(reranked: list[float], fused: list[float], weight: float) -> 
 
 
 @pytest.mark.slow
-def test_reranked_pages_are_one_list_of_which_the_beginning_is_reranked(library: SyncRetriever, full: bool) -> None:
+def test_reranked_pages_are_one_list_of_which_the_beginning_is_reranked(library, full):
     reranker = TermOverlapReranker()
 
     @given(
@@ -116,7 +109,7 @@ def test_reranked_pages_are_one_list_of_which_the_beginning_is_reranked(library:
         weight=st.sampled_from([0.0, 0.5, 1.0]),
     )
     @settings(max_examples=2_000 if full else examples(20))
-    def search(query: str, cuts: int, most: int, weight: float) -> None:
+    def search(query, cuts, most, weight):
         top_k = -(-most // cuts)
         # The slow twin: the whole list in the order of the fusion, its beginning reranked.
         options = {"max_results": most, "tuning": {"candidates": 1000}, "rerank_weight": weight}
@@ -135,7 +128,7 @@ def test_reranked_pages_are_one_list_of_which_the_beginning_is_reranked(library:
     search()
 
 
-def test_later_pages_ask_no_reranker(library: SyncRetriever, url: str) -> None:
+def test_later_pages_ask_no_reranker(library, url):
     first = library.search("sea stone", 5, max_results=50)
     with sync_opened(url, DIMENSIONS) as other:  # without a reranker, in another process
         page = other.search_page(first.next_cursor or "")
@@ -144,7 +137,7 @@ def test_later_pages_ask_no_reranker(library: SyncRetriever, url: str) -> None:
         assert CHANGED not in page.warnings
 
 
-def test_pages_of_a_vector_of_ones_own(library: SyncRetriever) -> None:
+def test_pages_of_a_vector_of_ones_own(library):
     vector = np.random.default_rng(5).normal(size=DIMENSIONS).astype(np.float32)
     whole = library.search(vector=vector, top_k=40, max_results=40)
     assert plain([hit for page in pages(library, vector=vector, top_k=7, max_results=40) for hit in page]) == plain(
@@ -152,7 +145,7 @@ def test_pages_of_a_vector_of_ones_own(library: SyncRetriever) -> None:
     )
 
 
-def test_a_search_without_pages_has_no_cursor(library: SyncRetriever) -> None:
+def test_a_search_without_pages_has_no_cursor(library):
     assert library.search("sea", 5).next_cursor is None
     assert library.search("sea", 5, max_results=5).next_cursor is None
     assert library.search("no such words at all", 5, mode="keyword", max_results=50).next_cursor is None
@@ -161,10 +154,7 @@ def test_a_search_without_pages_has_no_cursor(library: SyncRetriever) -> None:
     assert len(library.search_page(page.next_cursor or "")) == 1
 
 
-# --- a list that has changed ----------------------------------------------------------------------------------------
-
-
-def test_what_was_written_is_told_where_it_changes_the_list(database_url: str) -> None:
+def test_what_was_written_is_told_where_it_changes_the_list(database_url):
     with sync_opened(database_url, DIMENSIONS) as retriever:
         retriever.add_documents(documents(100))
         first = retriever.search("sea hill", 5, max_results=100)
@@ -180,7 +170,7 @@ def test_what_was_written_is_told_where_it_changes_the_list(database_url: str) -
         assert plain([*changed, *after]) == plain(whole[10:20])
 
 
-def test_a_changed_list_is_reranked_anew(database_url: str) -> None:
+def test_a_changed_list_is_reranked_anew(database_url):
     with sync_opened(database_url, DIMENSIONS, TermOverlapReranker()) as retriever:
         retriever.add_documents(documents(60))
         first = retriever.search("sea hill", 5, max_results=60, tuning={"candidates": 60})
@@ -194,7 +184,7 @@ def test_a_changed_list_is_reranked_anew(database_url: str) -> None:
         assert rest.warnings == []
 
 
-def test_a_cursor_holds_every_option_of_a_search(library: SyncRetriever) -> None:
+def test_a_cursor_holds_every_option_of_a_search(library):
     options = inspect.signature(SyncRetriever.search).parameters.keys() - {
         "self",
         "rerank",
@@ -210,23 +200,20 @@ def test_a_cursor_holds_every_option_of_a_search(library: SyncRetriever) -> None
     assert options <= content(cursor_of(library)).keys()
 
 
-# --- cursors --------------------------------------------------------------------------------------------------------
-
-
-def cursor_of(library: SyncRetriever, **options: Any) -> str:
+def cursor_of(library, **options):
     return library.search(**({"query": "sea stone", "top_k": 5, "max_results": 50} | options)).next_cursor or ""
 
 
-def raw(cursor: str) -> bytes:
+def raw(cursor):
     return urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
 
 
-def content(cursor: str) -> dict[str, Any]:
+def content(cursor):
     return json.loads(raw(cursor)[1 + SIGNATURE_BYTES :])
 
 
 @pytest.fixture
-def key(library: SyncRetriever, url: str) -> bytes:
+def key(library, url):
     """The key of the library's cursors."""
     del library  # it makes the collection
     with psycopg.connect(url) as connection:
@@ -234,7 +221,7 @@ def key(library: SyncRetriever, url: str) -> bytes:
     return bytes.fromhex(stored)
 
 
-def test_a_cursor_fits_a_url_and_says_nothing_but_the_search(library: SyncRetriever) -> None:
+def test_a_cursor_fits_a_url_and_says_nothing_but_the_search(library):
     cursor = cursor_of(library)
     assert cursor.replace("-", "").replace("_", "").isalnum()
     assert len(cursor) < 1000
@@ -244,12 +231,12 @@ def test_a_cursor_fits_a_url_and_says_nothing_but_the_search(library: SyncRetrie
     assert content(cursor)["query"] == "sea stone"
 
 
-def test_a_damaged_cursor_is_refused(library: SyncRetriever) -> None:
+def test_a_damaged_cursor_is_refused(library):
     cursor = cursor_of(library)
 
     @given(data=st.data())
     @settings(max_examples=examples(150))
-    def damage(data: st.DataObject) -> None:
+    def damage(data):
         place = data.draw(st.integers(0, len(cursor) - 1))
         other = data.draw(st.sampled_from("ABCxyz019-_=+/. é\n"))
         damaged = data.draw(
@@ -273,7 +260,7 @@ def test_a_damaged_cursor_is_refused(library: SyncRetriever) -> None:
 
 
 @pytest.mark.parametrize("made_with", ["the same signature", "no signature", "another key"])
-def test_a_search_that_was_changed_in_a_cursor_is_refused(library: SyncRetriever, made_with: str) -> None:
+def test_a_search_that_was_changed_in_a_cursor_is_refused(library, made_with):
     cursor = cursor_of(library, filters={"even": True})
     body = json.dumps(content(cursor) | {"filters": "even == false"}).encode()
     forged = {
@@ -285,7 +272,7 @@ def test_a_search_that_was_changed_in_a_cursor_is_refused(library: SyncRetriever
         library.search_page(forged[made_with])
 
 
-def test_a_page_holds_to_the_filters_of_the_caller(library: SyncRetriever) -> None:
+def test_a_page_holds_to_the_filters_of_the_caller(library):
     every = cursor_of(library)
     even = cursor_of(library, filters={"even": True})
     both = cursor_of(library, filters=(F("even") == True) & ((F("more") == 1.0) | F("even").in_([True, "b"])))  # noqa: E712
@@ -311,7 +298,7 @@ def test_a_page_holds_to_the_filters_of_the_caller(library: SyncRetriever) -> No
         library.search_page(even, {"$nor": []})
 
 
-def test_a_cursor_that_was_signed_is_checked_like_arguments(library: SyncRetriever, key: bytes) -> None:
+def test_a_cursor_that_was_signed_is_checked_like_arguments(library, key):
     good = content(cursor_of(library))
     wrong = [None, True, -1, 0, 10**30, 1.5, "zebra", [], [1], {}, {"a": 1}, {"$gt": 1}, "AAAA"]
     for name in good:
@@ -328,7 +315,7 @@ def test_a_cursor_that_was_signed_is_checked_like_arguments(library: SyncRetriev
         library.search_page(signed(json.dumps(good | {"more": 1}).encode(), key))
 
 
-def test_another_version_and_another_collection_are_told(library: SyncRetriever, key: bytes, database_url: str) -> None:
+def test_another_version_and_another_collection_are_told(library, key, database_url):
     cursor = cursor_of(library)
     with pytest.raises(ValidationError, match="version 1"):
         library.search_page(signed(json.dumps(content(cursor)).encode(), key, b"\x02"))
@@ -337,7 +324,7 @@ def test_another_version_and_another_collection_are_told(library: SyncRetriever,
 
 
 @pytest.mark.slow
-def test_a_collection_made_again_is_another_one(database_url: str) -> None:
+def test_a_collection_made_again_is_another_one(database_url):
     with sync_opened(database_url, DIMENSIONS) as retriever:
         retriever.add_documents(documents(30))
         cursor = retriever.search("sea", 5, max_results=20).next_cursor or ""
@@ -348,10 +335,10 @@ def test_a_collection_made_again_is_another_one(database_url: str) -> None:
             retriever.search_page(cursor)
 
 
-def test_bounds(library: SyncRetriever) -> None:
+def test_bounds(library):
     for wrong in (4, 0, 1001, 2.5, True, "9"):
         with pytest.raises(ConfigurationError, match="max_results"):
-            library.search("sea", 5, max_results=wrong)  # type: ignore[arg-type]
+            library.search("sea", 5, max_results=wrong)
     with pytest.raises(ConfigurationError, match="candidates must be between max_results"):
         library.search("sea", 5, max_results=100, tuning={"candidates": 50})
     with pytest.raises(ValidationError, match=r"65,?536 bytes"):
@@ -362,7 +349,7 @@ def test_bounds(library: SyncRetriever) -> None:
 
 
 @pytest.mark.slow
-def test_on_the_command_line(shell: Shell) -> None:
+def test_on_the_command_line(shell):
     shell("index", "docs", "-c", "handbook", "--model", "none")
     whole = shell.objects("search", "keys vault rotate banana", "-c", "handbook")
     *first, summary = shell.objects("search", "keys vault rotate banana", "-k", "1", "--max-results", "50")

@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from struct import pack
 from typing import Any
 
@@ -18,7 +16,6 @@ import psycopg
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
@@ -47,7 +44,7 @@ from tests.support.waiting import until
 DIMENSIONS, ROWS, GROUPS = 16, 80, 8
 CHUNK, VECTORS = "semlex.passing_chunk", "semlex.passing_embedding_1"
 RANDOM = np.random.default_rng(5).normal(size=(4 * ROWS, DIMENSIONS))
-VALUES: NDArray[np.float32] = (RANDOM / np.linalg.norm(RANDOM, axis=1, keepdims=True)).astype(np.float32)
+VALUES = (RANDOM / np.linalg.norm(RANDOM, axis=1, keepdims=True)).astype(np.float32)
 QUERY = VALUES[-1]
 
 
@@ -60,7 +57,7 @@ class Stored:
     connection: psycopg.Connection[Any]  # of another program
     rows: dict[str, tuple[int, int]] = field(default_factory=dict)
 
-    def write(self, names: list[str], group: int | None, vector: int) -> None:
+    def write(self, names, group, vector):
         """Adds or replaces documents; their texts stay, and ids are numbers. Without a group each has its own."""
         for name in names:
             own = int(name) % GROUPS if group is None else group
@@ -68,26 +65,26 @@ class Stored:
         documents = [Document(f"text number {name}", {"group": self.rows[name][0]}, id=name) for name in names]
         self.retriever.add_documents(documents, np.stack([VALUES[self.rows[name][1]] for name in names]))
 
-    def best(self, group: int, top_k: int = 5) -> list[str]:
+    def best(self, group, top_k=5):
         """The exact answer."""
         passing = [(-float(VALUES[vector] @ QUERY), name) for name, (own, vector) in self.rows.items() if own == group]
         return [name for _, name in sorted(passing)][:top_k]
 
-    def found(self, group: int, top_k: int = 5, mode: Any = "vector", **options: Any) -> list[str]:
+    def found(self, group, top_k=5, mode="vector", **options):
         """The hits of a search; a hybrid one ranks by the vectors alone, as all texts hold the words."""
         results = self.retriever.search("text number", top_k, {"group": group}, vector=QUERY, mode=mode, **options)
         self.plan = results.legs["vector"].plan
         return [hit.id for hit in results]
 
 
-def fill(stored: Stored) -> None:
+def fill(stored):
     stored.retriever.delete(list(stored.rows))
     stored.rows.clear()
     stored.write(list(map(str, range(ROWS))), None, 0)
 
 
 @pytest.fixture(scope="module")
-def stored(new_database: Callable[[], str]) -> Iterator[Stored]:
+def stored(new_database):
     url = new_database()
     with (
         pytest.MonkeyPatch.context() as patch,
@@ -102,7 +99,7 @@ def stored(new_database: Callable[[], str]) -> Iterator[Stored]:
 
 
 @pytest.fixture
-def searching(stored: Stored) -> Iterator[Stored]:
+def searching(stored):
     """The collection with its first rows, in a client that has asked nothing yet; `stored` writes."""
     fill(stored)
     with sync_opened(stored.url, "none", collection="passing") as retriever:
@@ -127,7 +124,7 @@ STEPS = st.lists(
 
 
 @given(steps=STEPS)
-def test_whatever_happens_in_between_the_best_that_pass_are_found(stored: Stored, steps: list[Any]) -> None:
+def test_whatever_happens_in_between_the_best_that_pass_are_found(stored, steps):
     fill(stored)
     for step, *given_ in steps:
         if step == "search":
@@ -150,7 +147,7 @@ def test_whatever_happens_in_between_the_best_that_pass_are_found(stored: Stored
     assert stored.found(0) == stored.best(0)
 
 
-def test_the_rows_are_compared_from_the_second_search_on(searching: Stored) -> None:
+def test_the_rows_are_compared_from_the_second_search_on(searching):
     plans = []
     for _ in range(2):
         assert searching.found(3) == searching.best(3)
@@ -165,11 +162,11 @@ def test_the_rows_are_compared_from_the_second_search_on(searching: Stored) -> N
         assert plans.count("exact, 10 rows that pass") > 10
 
 
-def disturb(patch: pytest.MonkeyPatch, change: Callable[[], Any]) -> list[str]:
+def disturb(patch, change):
     """Changes something once, just before a search sends its statements; returns the plans of the vector searches."""
-    run, plans, changes = retrieval.run_legs, list[str](), [change]
+    run, plans, changes = retrieval.run_legs, [], [change]
 
-    async def disturbed(snapshot: Any, legs: Any, *others: Any) -> Any:
+    async def disturbed(snapshot, legs, *others):
         if changes:
             async with snapshot.in_one_go():  # from here on it sees what it sees now
                 await snapshot.execute(b"SELECT 1", {})
@@ -181,9 +178,7 @@ def disturb(patch: pytest.MonkeyPatch, change: Callable[[], Any]) -> list[str]:
     return plans
 
 
-def test_a_table_that_is_written_anew_during_a_search_is_noticed(
-    stored: Stored, searching: Stored, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_that_is_written_anew_during_a_search_is_noticed(stored, searching, monkeypatch):
     """The snapshot of the search is older, so that only the table's file tells."""
     stored.connection.execute(f"VACUUM FULL {VECTORS}")
     stored.write([str(n) for n in range(0, ROWS, 3)], 7, 5)  # the old rows stay as gaps
@@ -196,7 +191,7 @@ def test_a_table_that_is_written_anew_during_a_search_is_noticed(
 
 
 @contextmanager
-def without_vector(stored: Stored, name: str) -> Iterator[None]:
+def without_vector(stored, name):
     """Another program removes a vector for the time of the block."""
     execute = stored.connection.execute
     execute("CREATE TEMPORARY TABLE kept AS TABLE semlex.passing_embedding_1 WITH NO DATA")
@@ -206,10 +201,10 @@ def without_vector(stored: Stored, name: str) -> Iterator[None]:
     execute("DROP TABLE kept")
 
 
-def test_a_row_that_lies_where_another_one_was_is_noticed(stored: Stored, searching: Stored) -> None:
+def test_a_row_that_lies_where_another_one_was_is_noticed(stored, searching):
     """A vector is removed and comes back elsewhere; its old place is taken by that of a chunk that does not pass."""
 
-    def places() -> dict[str, str]:
+    def places():
         found = stored.connection.execute(f"SELECT chunk_id, ctid::text FROM {VECTORS} ORDER BY ctid")  # noqa: S608
         return dict(found.fetchall())
 
@@ -225,7 +220,7 @@ def test_a_row_that_lies_where_another_one_was_is_noticed(stored: Stored, search
     assert searching.found(1, 40) == searching.best(1, 40)
 
 
-def test_a_vector_that_comes_later_is_found(stored: Stored, searching: Stored) -> None:
+def test_a_vector_that_comes_later_is_found(stored, searching):
     """The chunk passes before it has a vector, and afterwards with the same id."""
     with without_vector(stored, "9"):
         for _ in range(3):
@@ -233,7 +228,7 @@ def test_a_vector_that_comes_later_is_found(stored: Stored, searching: Stored) -
     assert searching.found(1, 40) == searching.best(1, 40)
 
 
-def test_after_too_many_transactions_ages_prove_nothing(searching: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_too_many_transactions_ages_prove_nothing(searching, monkeypatch):
     """Half of all numbers later the one from which rows were read seems to be still to come."""
     for _ in range(2):
         assert searching.found(3) == searching.best(3)
@@ -241,7 +236,7 @@ def test_after_too_many_transactions_ages_prove_nothing(searching: Stored, monke
     xid = "SELECT (pg_snapshot_xmax(pg_current_snapshot())::text::bigint + 1000)::text"
     (horizon,) = searching.connection.execute(xid).fetchone() or ("",)
 
-    async def read_long_ago(*arguments: Any, **others: Any) -> PassingRows | None:
+    async def read_long_ago(*arguments, **others):
         rows = await read(*arguments, **others)
         return None if rows is None else replace(rows, horizon=horizon)
 
@@ -252,16 +247,14 @@ def test_after_too_many_transactions_ages_prove_nothing(searching: Stored, monke
 
 
 @pytest.mark.parametrize("mode", ["vector", None])
-def test_in_read_committed_another_program_changes_the_rows_during_a_search(
-    stored: Stored, searching: Stored, monkeypatch: pytest.MonkeyPatch, mode: Any
-) -> None:
+def test_in_read_committed_another_program_changes_the_rows_during_a_search(stored, searching, monkeypatch, mode):
     with psycopg.connect(stored.url) as connection:
         connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
         mine = Stored(stored.url, searching.retriever.using(connection), stored.connection, stored.rows)
         for _ in range(3):
             assert set(mine.found(2, mode=mode)) == set(mine.best(2))
 
-        def change() -> None:
+        def change():
             stored.write(["1", "3"], 2, 0)
             stored.retriever.delete(["2", "10"])
             del stored.rows["2"], stored.rows["10"]
@@ -276,7 +269,7 @@ def test_in_read_committed_another_program_changes_the_rows_during_a_search(
         connection.rollback()
 
 
-def test_a_transaction_sees_its_own_rows(stored: Stored, searching: Stored) -> None:
+def test_a_transaction_sees_its_own_rows(stored, searching):
     for _ in range(3):
         searching.found(4)
     with psycopg.connect(stored.url) as connection:
@@ -288,20 +281,18 @@ def test_a_transaction_sees_its_own_rows(stored: Stored, searching: Stored) -> N
     assert searching.found(4, 40) == searching.best(4, 40)
 
 
-async def cancelled(snapshot: Any, *_: Any, **__: Any) -> Any:
+async def cancelled(snapshot, *_, **__):
     """Ends as a statement does whose time is over."""
     await fetch(snapshot, Statement(sql.SQL("SELECT pg_cancel_backend(pg_backend_pid()), pg_sleep(60)"), {}))
 
 
 @pytest.mark.parametrize("reading", ["read_passing_rows", "read_again", "read_vectors"])
 @pytest.mark.parametrize("mode", ["vector", None])
-def test_rows_that_take_too_long_to_read_end_no_search(
-    searching: Stored, monkeypatch: pytest.MonkeyPatch, reading: str, mode: Any
-) -> None:
+def test_rows_that_take_too_long_to_read_end_no_search(searching, monkeypatch, reading, mode):
     """They are not read again for a while, and the search goes on without them."""
-    tries: list[str] = []
+    tries = []
 
-    async def slow(*arguments: Any, **others: Any) -> Any:
+    async def slow(*arguments, **others):
         tries.append(reading)
         return await cancelled(*arguments, **others)
 
@@ -315,20 +306,18 @@ def test_rows_that_take_too_long_to_read_end_no_search(
     assert tries == [reading]
 
 
-async def test_vectors_are_read_in_parts_until_the_deadline_is_near(
-    searching: Stored, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_vectors_are_read_in_parts_until_the_deadline_is_near(searching, monkeypatch):
     """Each statement has a time limit of its own; the search goes on with the rows alone."""
-    deadline, clock, reads, ended = 60.0, ManualClock(), list[PassingRows | None](), list[None]()
+    deadline, clock, reads, ended = 60.0, ManualClock(), [], []
     read, fetched = retrieval.read_vectors, vector.fetch
 
-    async def slow(*arguments: Any) -> Any:
+    async def slow(*arguments):
         rows = await fetched(*arguments)
         clock.advance(deadline / 2 - 0.5)
         ended.append(None)
         return rows
 
-    async def noted(*arguments: Any) -> PassingRows | None:
+    async def noted(*arguments):
         reads.append(await read(*arguments))
         return reads[-1]
 
@@ -346,7 +335,7 @@ async def test_vectors_are_read_in_parts_until_the_deadline_is_near(
     assert hits.legs["vector"].plan == "exact, 10 rows that pass"
 
 
-def is_on_loop() -> bool:
+def is_on_loop():
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -355,13 +344,11 @@ def is_on_loop() -> bool:
 
 
 @pytest.mark.parametrize("most", [9, 10])
-def test_many_rows_are_decoded_and_compared_outside_the_event_loop(
-    searching: Stored, monkeypatch: pytest.MonkeyPatch, most: int
-) -> None:
-    calls: dict[str, set[bool]] = {}
+def test_many_rows_are_decoded_and_compared_outside_the_event_loop(searching, monkeypatch, most):
+    calls = {}
 
-    def noting(name: str, work: Callable[..., Any]) -> Callable[..., Any]:
-        def noted(*arguments: Any, **others: Any) -> Any:
+    def noting(name, work):
+        def noted(*arguments, **others):
             calls.setdefault(name, set()).add(is_on_loop())
             return work(*arguments, **others)
 
@@ -383,17 +370,15 @@ def test_many_rows_are_decoded_and_compared_outside_the_event_loop(
 
 
 @pytest.mark.parametrize("size", [1.0, 1e-7])
-def test_vectors_stored_as_float16_are_compared_with_the_query_that_the_server_gets(
-    new_database: Callable[[], str], monkeypatch: pytest.MonkeyPatch, size: float
-) -> None:
+def test_vectors_stored_as_float16_are_compared_with_the_query_that_the_server_gets(new_database, monkeypatch, size):
     """Of a short query float16 keeps few digits."""
     monkeypatch.setattr(passing_rows, "MIN_WITH_VECTORS", 1)
     stored = VALUES.astype(np.float16)
     documents = [Document(f"text number {n}", {"group": n % GROUPS}, id=str(n)) for n in range(len(stored))]
     norms = np.linalg.norm(stored.astype(np.float64), axis=1)
-    kept, read = list[PassingRows | None](), retrieval.read_vectors
+    kept, read = [], retrieval.read_vectors
 
-    async def noted(*arguments: Any) -> PassingRows | None:
+    async def noted(*arguments):
         kept.append(await read(*arguments))
         return kept[-1]
 
@@ -412,9 +397,7 @@ def test_vectors_stored_as_float16_are_compared_with_the_query_that_the_server_g
     assert kept[0] is not None
 
 
-def test_the_index_gave_too_few_and_the_rows_take_too_long(
-    new_database: Callable[[], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_index_gave_too_few_and_the_rows_take_too_long(new_database, monkeypatch):
     """The answer is the exact one all the same."""
     values = np.random.default_rng(6).normal(size=(1500, DIMENSIONS)).astype(np.float32)
     values /= np.linalg.norm(values, axis=1, keepdims=True)
@@ -431,11 +414,11 @@ def test_the_index_gave_too_few_and_the_rows_take_too_long(
             assert ", as vector index" in found.legs["vector"].plan
 
 
-def crash(url: str) -> None:
+def crash(url):
     """Ends a session by force, as if it had crashed, and waits until the server is back."""
     run = sql.SQL("SELECT {}").format(SERVER_RUN)
 
-    def now() -> Any:
+    def now():
         with suppress(psycopg.OperationalError), psycopg.connect(url) as connection:
             return connection.execute(run).fetchone()
 
@@ -446,9 +429,7 @@ def crash(url: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_crash_of_the_server_loses_writes_and_what_is_remembered_of_them(
-    open_folder: Path, make_server_folder: Callable[[Path], Path]
-) -> None:
+def test_a_crash_of_the_server_loses_writes_and_what_is_remembered_of_them(open_folder, make_server_folder):
     """The numbers of lost transactions come again, for other writes, while the server's start stays the same."""
     folder = make_server_folder(open_folder / "server")
     configure(folder, synchronous_commit="off", wal_writer_delay="10s", autovacuum="off")
@@ -477,9 +458,7 @@ def test_a_crash_of_the_server_loses_writes_and_what_is_remembered_of_them(
 
 
 @given(seed=st.integers(0, 10**6), rows=st.integers(1, 60), top_k=st.integers(1, 20), spread=st.sampled_from((1, 1e-4)))
-def test_the_nearest_are_among_the_rows_that_are_compared_on_the_server(
-    seed: int, rows: int, top_k: int, spread: float
-) -> None:
+def test_the_nearest_are_among_the_rows_that_are_compared_on_the_server(seed, rows, top_k, spread):
     """However near they lie together, and rounded as they are."""
     chance = np.random.default_rng(seed)
     vectors = chance.normal(size=DIMENSIONS) + spread * chance.normal(size=(rows, DIMENSIONS))
@@ -496,20 +475,15 @@ def test_the_nearest_are_among_the_rows_that_are_compared_on_the_server(
     assert set(np.flatnonzero(cosines >= least)) <= set(blocks.tolist())
 
 
-def in_sequence(products: NDArray[np.float32]) -> NDArray[np.float32]:
+def in_sequence(products):
     """Sums along the last axis, one number after another, as a server without vector instructions does."""
-    sums: NDArray[np.float32] = np.cumsum(products, axis=-1, dtype=np.float32)[..., -1]
-    return sums
+    return np.cumsum(products, axis=-1, dtype=np.float32)[..., -1]
 
 
-@given(
-    dimensions=st.integers(1, 4100),
-    seed=st.integers(0, 10**6),
-    kind=st.sampled_from(("equal", "normal", "spiky")),
-)
+@given(dimensions=st.integers(1, 4100), seed=st.integers(0, 10**6), kind=st.sampled_from(("equal", "normal", "spiky")))
 @example(dimensions=4092, seed=0, kind="equal")  # float16 rounds each number by as much as it can
 @example(dimensions=4000, seed=0, kind="equal")
-def test_no_cosine_of_the_server_differs_by_more_than_the_error(dimensions: int, seed: int, kind: str) -> None:
+def test_no_cosine_of_the_server_differs_by_more_than_the_error(dimensions, seed, kind):
     chance = np.random.default_rng(seed)
     vectors = np.ones((40, dimensions)) * chance.uniform(1, 2, (40, 1))
     query = np.full(dimensions, chance.uniform(1, 2), np.float32)
@@ -527,7 +501,7 @@ def test_no_cosine_of_the_server_differs_by_more_than_the_error(dimensions: int,
     assert (np.abs(apart) <= kept.errors).all()
 
 
-def test_vectors_of_one_dimension_are_read() -> None:
+def test_vectors_of_one_dimension_are_read():
     values, places = np.array([[0.5], [-1.0], [1.0]], ">f2"), np.arange(3, dtype=np.int64) << 16 | 1
     entries = b"".join(pack(">ihh", 6, 1, 0) + one.tobytes() for one in values)
     read = RoundedVectors.read(bytes(20) + entries, passing_rows.location_array(places), at=places, dimensions=1)
@@ -535,13 +509,13 @@ def test_vectors_of_one_dimension_are_read() -> None:
     assert read.cosines(np.ones(1, np.float32)) == pytest.approx(values[:, 0].astype(np.float64))
 
 
-def rounded(vectors: NDArray[np.float16]) -> RoundedVectors:
+def rounded(vectors):
     found = RoundedVectors.of(vectors)
     assert found is not None
     return found
 
 
-def test_the_vectors_of_filters_that_were_not_used_for_long_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_vectors_of_filters_that_were_not_used_for_long_make_room(monkeypatch):
     monkeypatch.setattr(passing_rows, "MAX_ALL_VECTOR_BYTES", 220)
     monkeypatch.setattr(passing_rows, "IDLE_SEARCHES", 5)
     remembered, ids = RememberedRows(), np.arange(20)
@@ -558,28 +532,26 @@ def test_the_vectors_of_filters_that_were_not_used_for_long_make_room(monkeypatc
     assert old.rows.vectors is None
 
 
-def test_searches_at_once_keep_no_more_vectors_than_there_is_room_for(
-    searching: Stored, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_searches_at_once_keep_no_more_vectors_than_there_is_room_for(searching, monkeypatch):
     """Those of one filter are read once, and those that are on their way count as well."""
     size = ROWS // GROUPS * (DIMENSIONS + BYTES_BESIDE)
     monkeypatch.setattr(passing_rows, "MAX_ALL_VECTOR_BYTES", 3 * size)
-    read, reads, seen = retrieval.read_vectors, list[bytes](), list[RememberedRows]()
+    read, reads, seen = retrieval.read_vectors, [], []
 
-    async def noted(snapshot: Any, collection: Any, rows: PassingRows, has_time: Any) -> PassingRows | None:
+    async def noted(snapshot, collection, rows, has_time):
         reads.append(rows.locations)
         return await read(snapshot, collection, rows, has_time)
 
     find = retrieval.Retrieval.find
 
-    async def finding(self: retrieval.Retrieval, *arguments: Any, **others: Any) -> Any:
+    async def finding(self, *arguments, **others):
         seen.append(self._rows)
         return await find(self, *arguments, **others)
 
     monkeypatch.setattr(retrieval, "read_vectors", noted)
     monkeypatch.setattr(retrieval.Retrieval, "find", finding)
 
-    def ask(number: int) -> None:
+    def ask(number):
         group = number % GROUPS
         found = searching.retriever.search("text number", 5, {"group": group}, vector=QUERY, mode="vector")
         assert [hit.id for hit in found] == searching.best(group)
@@ -591,8 +563,8 @@ def test_searches_at_once_keep_no_more_vectors_than_there_is_room_for(
     assert len(reads) == len(set(reads))
 
 
-def test_rows_that_are_lost_too_soon_are_not_read_at_once() -> None:
-    def rows(*, must_check: bool = False) -> PassingRows:
+def test_rows_that_are_lost_too_soon_are_not_read_at_once():
+    def rows(*, must_check=False):
         ids = np.arange(3)
         return PassingRows(ids, ids, "file", "horizon", None if must_check else "state", must_check=must_check)
 

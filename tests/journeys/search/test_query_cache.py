@@ -20,9 +20,9 @@ KEY = HashEmbedder(16).identity.key
 class CountingEmbedder(HashEmbedder):
     """Remembers what it was asked."""
 
-    def __init__(self, dimensions: int = 16) -> None:
+    def __init__(self, dimensions=16):
         super().__init__(dimensions)
-        self.asked: list[str] = []
+        self.asked = []
 
     def embed_query(self, text):
         self.asked.append(text)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any
 
 import psycopg
 import pytest
@@ -22,17 +20,14 @@ from semlex.retriever import query_log
 from semlex.retriever.client import Client
 from semlex.retriever.query_log import QueryLog
 from semlex.retriever.synchronous import SyncClient
-from semlex.store.postgres.connection import Connection
 from semlex.store.postgres.database import Database
 from semlex.store.query_log import Question, hash_of, summarise, write_questions
-from semlex.store.schema.collection import CollectionInfo
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
 from semlex.types.queries import SearchQuery
 from tests.support.databases import new_role
 from tests.support.properties import SAME_SURROUNDINGS, examples
 from tests.support.retrievers import opened, sync_opened
-from tests.support.shell import Shell
 from tests.support.waiting import LIMIT
 
 retriever_of = partial(opened, collection="c", query_log="text")
@@ -41,25 +36,25 @@ HASHES = "SELECT query_hash FROM semlex.c_query_log UNION SELECT query_hash FROM
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def rows(url: str, statement: str = LOG) -> list[tuple[Any, ...]]:
+def rows(url, statement=LOG):
     with psycopg.connect(url) as connection:
-        return connection.execute(statement).fetchall()  # type: ignore[arg-type]
+        return connection.execute(statement).fetchall()
 
 
 @pytest.fixture(autouse=True)
-def closing_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def closing_waits(monkeypatch):
     """Closing waits for the last questions however slow the machine is."""
     monkeypatch.setattr(query_log, "CLOSE_SECONDS", LIMIT)
 
 
 @pytest.fixture
-def filled_url(database_url: str) -> str:
+def filled_url(database_url):
     with sync_opened(database_url, collection="c") as retriever:
         retriever.add_documents([Document("a lion sleeps", {"a": 1}, id="l"), Document("a banana", id="b")])
     return database_url
 
 
-async def test_every_public_path_is_logged_once(filled_url: str) -> None:
+async def test_every_public_path_is_logged_once(filled_url):
     async with retriever_of(filled_url) as retriever:
         vector = HashEmbedder(8).embed_query("lion")
         await retriever.search("  lion ", 1)
@@ -91,13 +86,11 @@ async def test_every_public_path_is_logged_once(filled_url: str) -> None:
     ]
 
 
-async def test_questions_that_are_being_written_are_still_waiting(
-    filled_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_questions_that_are_being_written_are_still_waiting(filled_url, monkeypatch):
     waiting = []
     async with retriever_of(filled_url) as retriever:
 
-        async def watched(connection: Connection, info: CollectionInfo, *given: Any, **options: Any) -> int | None:
+        async def watched(connection, info, *given, **options):
             figures = retriever._resources.query_log.figures(None, info)
             waiting.append(figures and figures.waiting)
             return await write_questions(connection, info, *given, **options)
@@ -108,7 +101,7 @@ async def test_questions_that_are_being_written_are_still_waiting(
 
 
 @pytest.mark.parametrize("keep", ["off", "hash", "text"])
-async def test_what_is_kept(filled_url: str, keep: Any) -> None:
+async def test_what_is_kept(filled_url, keep):
     async with retriever_of(filled_url, query_log=keep) as retriever:
         await retriever.search("Lion  sleeps")
         await retriever.search("lion SLEEPS ")
@@ -124,13 +117,13 @@ async def test_what_is_kept(filled_url: str, keep: Any) -> None:
     assert (one.asked, one.without_hits, one.last_asked_at) == (2, 0, found.newest)
 
 
-async def test_by_default_nothing_is_kept(filled_url: str) -> None:
+async def test_by_default_nothing_is_kept(filled_url):
     async with opened(filled_url, collection="c") as retriever:
         await retriever.search("lion")
     assert rows(filled_url) == []
 
 
-async def test_no_filter_value_and_no_text_of_a_document_is_kept(filled_url: str) -> None:
+async def test_no_filter_value_and_no_text_of_a_document_is_kept(filled_url):
     async with retriever_of(filled_url) as retriever:
         await retriever.search("lion", filters={"secret": "value-of-a-filter"})
     everything = str(rows(filled_url, "SELECT to_jsonb(q) FROM semlex.c_query_log AS q"))
@@ -139,7 +132,7 @@ async def test_no_filter_value_and_no_text_of_a_document_is_kept(filled_url: str
     assert "sleeps" not in everything
 
 
-async def test_hashes_differ_from_collection_to_collection(filled_url: str) -> None:
+async def test_hashes_differ_from_collection_to_collection(filled_url):
     async with Client(filled_url, HashEmbedder(8), use_reranking=False, query_log="hash") as client:
         one, two = client.collection("c"), client.collection("d")
         await two.add_texts(["a lion"])
@@ -151,21 +144,18 @@ async def test_hashes_differ_from_collection_to_collection(filled_url: str) -> N
 
 
 @pytest.mark.parametrize("wrong", ["on", "Text", "", 1, None, True])
-def test_wrong_options(wrong: Any) -> None:
+def test_wrong_options(wrong):
     with pytest.raises(ConfigurationError, match="query_log"):
         retriever_of("dbname=none", query_log=wrong)
 
 
 @pytest.mark.parametrize("options", [{"max_rows": 0}, {"max_days": 0}, {"max_rows": 10**9}, {"keep": "no"}])
-def test_wrong_bounds(options: Any) -> None:
+def test_wrong_bounds(options):
     with pytest.raises(ConfigurationError):
         QueryLogOptions(**options)
 
 
-# --- it is never in the way -----------------------------------------------------------------------------------------
-
-
-async def test_no_answer_waits_for_the_log(filled_url: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_no_answer_waits_for_the_log(filled_url, caplog):
     """Somebody holds the table for as long as the searches take: they answer; what could not be written is told."""
     with psycopg.connect(filled_url) as locking:
         locking.execute("LOCK TABLE semlex.c_query_log IN ACCESS EXCLUSIVE MODE")
@@ -183,14 +173,12 @@ async def test_no_answer_waits_for_the_log(filled_url: str, caplog: pytest.LogCa
     assert rows(filled_url) == []
 
 
-async def test_no_question_is_lost_uncounted(
-    filled_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_no_question_is_lost_uncounted(filled_url, monkeypatch, caplog):
     """Closing cuts the writing of one collection's questions off: those of the others are counted as well."""
     monkeypatch.setattr(query_log, "CLOSE_SECONDS", 0.1)
-    tried: list[str] = []
+    tried = []
 
-    async def never(self: QueryLog, place: Any, questions: Sequence[Question]) -> None:
+    async def never(self, place, questions):
         tried.append(place.info.names.collection)
         await asyncio.Event().wait()
 
@@ -208,7 +196,7 @@ async def test_no_question_is_lost_uncounted(
     assert len([one for one in caplog.records if "are not logged" in one.message]) == 3  # one warning a collection
 
 
-async def test_too_many_are_dropped_and_counted(filled_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_many_are_dropped_and_counted(filled_url, monkeypatch):
     monkeypatch.setattr(query_log, "MAX_WAITING", 4)
     async with retriever_of(filled_url) as retriever:
         await retriever.search_many([f"lion {number}" for number in range(7)])
@@ -218,7 +206,7 @@ async def test_too_many_are_dropped_and_counted(filled_url: str, monkeypatch: py
     assert [query for query, *_ in rows(filled_url)] == [f"lion {number}" for number in range(4)]
 
 
-async def test_who_may_not_write_is_told_once(filled_url: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_who_may_not_write_is_told_once(filled_url, caplog):
     with new_role(filled_url, "USAGE ON SCHEMA semlex", "SELECT ON ALL TABLES IN SCHEMA semlex") as role:
         async with retriever_of(f"{filled_url} user={role}") as retriever:
             for _ in range(2):
@@ -231,7 +219,7 @@ async def test_who_may_not_write_is_told_once(filled_url: str, caplog: pytest.Lo
     assert len([one for one in caplog.records if "are not logged" in one.message]) == 1
 
 
-async def test_never_where_nothing_can_be_written(filled_url: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_never_where_nothing_can_be_written(filled_url, caplog):
     async with retriever_of(f"{filled_url} options='-c default_transaction_read_only=on'") as retriever:
         assert await retriever.search("lion")
         figures = (await retriever.status()).query_log
@@ -249,7 +237,7 @@ async def test_never_where_nothing_can_be_written(filled_url: str, caplog: pytes
     assert len([one for one in caplog.records if "are not logged" in one.message]) == 2
 
 
-async def test_a_transaction_of_the_user_that_is_rolled_back(filled_url: str) -> None:
+async def test_a_transaction_of_the_user_that_is_rolled_back(filled_url):
     """A search inside a transaction is asked all the same; its log is written beside it."""
     async with retriever_of(filled_url) as retriever, await psycopg.AsyncConnection.connect(filled_url) as connection:
         await retriever.using(connection).search("lion")
@@ -257,7 +245,7 @@ async def test_a_transaction_of_the_user_that_is_rolled_back(filled_url: str) ->
     assert [query for query, *_ in rows(filled_url)] == ["lion"]
 
 
-async def test_a_collection_that_was_dropped(filled_url: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_collection_that_was_dropped(filled_url, caplog):
     async with retriever_of(filled_url) as retriever:
         await retriever.search("lion")
         with psycopg.connect(filled_url, autocommit=True) as connection:
@@ -265,7 +253,7 @@ async def test_a_collection_that_was_dropped(filled_url: str, caplog: pytest.Log
     assert len([one for one in caplog.records if "are not logged" in one.message]) == 1
 
 
-async def test_a_successor_of_the_same_name_has_its_own_questions(filled_url: str) -> None:
+async def test_a_successor_of_the_same_name_has_its_own_questions(filled_url):
     async with retriever_of(filled_url) as retriever:
         await retriever.search("of the first")
         async with retriever_of(filled_url) as other:
@@ -279,11 +267,11 @@ async def test_a_successor_of_the_same_name_has_its_own_questions(filled_url: st
     assert [query for query, *_ in rows(filled_url)] == ["of the second"]
 
 
-def test_a_second_run_of_an_event_loop(filled_url: str) -> None:
+def test_a_second_run_of_an_event_loop(filled_url):
     """What waits when its loop ends is written from the next one."""
     retriever = retriever_of(filled_url)
 
-    async def ask() -> None:
+    async def ask():
         await retriever.initialize()
         await retriever.search("lion")
 
@@ -296,18 +284,15 @@ def test_a_second_run_of_an_event_loop(filled_url: str) -> None:
     assert [query for query, *_ in rows(filled_url)] == ["lion"]
 
 
-# --- the bound, and many at once ------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
-def collection(module_url: str) -> CollectionInfo:
+def collection(module_url):
     with SyncClient(module_url, "none", use_reranking=False) as client:
         client.collection("c").add_texts(["a text"])
         return client.collection("c").info
 
 
 @pytest.fixture(scope="module")
-def module_url(new_database: Callable[[], str]) -> str:
+def module_url(new_database):
     """A database for all examples of a property."""
     return new_database()
 
@@ -320,15 +305,13 @@ asked = st.tuples(
 @pytest.mark.slow
 @given(batches=st.lists(st.lists(asked, max_size=6), max_size=5), bound=st.integers(1, 8), days=st.integers(1, 60))
 @settings(SAME_SURROUNDINGS, max_examples=examples(25))
-def test_the_log_is_its_newest_rows(
-    module_url: str, collection: CollectionInfo, batches: list[list[tuple[int, str, int]]], bound: int, days: int
-) -> None:
+def test_the_log_is_its_newest_rows(module_url, collection, batches, bound, days):
     """Against a list: after every batch the newest rows that are young enough, in the order of time, and no others."""
     now = EPOCH + timedelta(days=60)
     oldest = now - timedelta(days=days)
 
-    async def work() -> None:
-        kept: list[Question] = []
+    async def work():
+        kept = []
         async with Database(module_url, max_size=1) as database:
             await database.write("empty", lambda c: c.execute("TRUNCATE semlex.c_query_log"))
             for batch in batches:
@@ -354,13 +337,13 @@ def test_the_log_is_its_newest_rows(
     asyncio.run(work())
 
 
-def test_case_spaces_and_composition_make_no_other_question(collection: CollectionInfo) -> None:
+def test_case_spaces_and_composition_make_no_other_question(collection):
     like = [{"a", "A ", " a"}, {"c  d", "C D", "c\td"}, {"é", "e\u0301", "É"}]
     assert [len({hash_of(collection, text) for text in texts}) for texts in like] == [1, 1, 1]
     assert len({hash_of(collection, min(texts)) for texts in like}) == 3
 
 
-async def test_many_searches_at_once_are_all_counted(filled_url: str) -> None:
+async def test_many_searches_at_once_are_all_counted(filled_url):
     async with retriever_of(filled_url) as one, retriever_of(filled_url) as two:
         await asyncio.gather(*(retriever.search(f"lion {n}") for n in range(20) for retriever in (one, two)))
     assert Counter(query for query, *_ in rows(filled_url)) == {f"lion {n}": 2 for n in range(20)}
@@ -368,10 +351,10 @@ async def test_many_searches_at_once_are_all_counted(filled_url: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bound", [10, 1_000])
-async def test_retrievers_share_one_log(filled_url: str, bound: int) -> None:
+async def test_retrievers_share_one_log(filled_url, bound):
     """Whoever looks meanwhile never sees more rows than the bound; in the end all are there, or the newest."""
 
-    async def ask(name: str) -> None:
+    async def ask(name):
         for part in range(3):
             async with retriever_of(filled_url, query_log=QueryLogOptions("text", max_rows=bound)) as retriever:
                 for number in range(8):
@@ -385,7 +368,7 @@ async def test_retrievers_share_one_log(filled_url: str, bound: int) -> None:
     assert found <= everything
 
 
-async def test_a_smaller_bound_deletes_in_batches(filled_url: str) -> None:
+async def test_a_smaller_bound_deletes_in_batches(filled_url):
     with psycopg.connect(filled_url) as connection:
         connection.execute(
             "INSERT INTO semlex.c_query_log SELECT gen_random_uuid(), now() - n * interval '1 second', '\\x00', NULL, "
@@ -400,11 +383,8 @@ async def test_a_smaller_bound_deletes_in_batches(filled_url: str) -> None:
         assert (await retriever.queries.summary()).logged == 0
 
 
-# --- the command line -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
-def test_the_command(shell: Shell) -> None:
+def test_the_command(shell):
     shell("index", "docs", "--model", "none", "-c", "c")
     assert "no logged questions" in shell("eval", "queries", "-c", "c").stderr
     shell.environment["SEMLEX_QUERY_LOG"] = "text"
@@ -430,7 +410,7 @@ def test_the_command(shell: Shell) -> None:
     assert "must be off, hash or text" in shell("search", "banana", "-c", "c", code=2).stderr
 
 
-def test_a_folder_that_is_not_trusted_keeps_no_questions(shell: Shell) -> None:
+def test_a_folder_that_is_not_trusted_keeps_no_questions(shell):
     (shell.folder / "semlex.toml").write_text('query_log = "text"\n', encoding="utf-8")
     assert "not trusted" in shell("collections", code=2).stderr
     (shell.folder / "semlex.toml").write_text('query_log = "off"\n', encoding="utf-8")
@@ -438,5 +418,5 @@ def test_a_folder_that_is_not_trusted_keeps_no_questions(shell: Shell) -> None:
 
 
 @pytest.fixture(autouse=True)
-def all_messages(caplog: pytest.LogCaptureFixture) -> None:
+def all_messages(caplog):
     caplog.set_level(logging.WARNING, "semlex")

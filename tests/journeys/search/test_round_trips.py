@@ -5,18 +5,15 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import re
-from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
-from typing import IO, Any
 
 import psycopg
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from semlex import Client, Document, PostgreSQLRetriever, SyncRetriever
+from semlex import Client, Document
 from semlex.proof.check import plain_bm25
 from semlex.search import retrieval
 from semlex.search.retrieval import Retrieval
@@ -24,7 +21,6 @@ from semlex.store.keyword.bm25 import index, read
 from semlex.store.postgres import database
 from semlex.store.postgres.snapshot import SingleSnapshot
 from semlex.store.postgres.snapshot import Snapshot as AnySnapshot
-from semlex.types.results import SearchResults
 from tests.support.retrievers import opened, sync_opened
 from tests.support.tenants import tenants_of
 from tests.support.waiting import Rounds, eventually, held, until, waiting
@@ -34,7 +30,7 @@ COLLECTION = "words"
 bm25 = partial(opened, model="none", keyword="bm25", collection=COLLECTION)
 
 
-def texts_of(count: int, first: int = 0) -> list[Document]:
+def texts_of(count, first=0):
     numbers = range(first, first + count)
     words = [" ".join(WORDS[(n * step) % len(WORDS)] for step in range(1, 2 + n % 6)) for n in numbers]
     return [
@@ -43,23 +39,20 @@ def texts_of(count: int, first: int = 0) -> list[Document]:
     ]
 
 
-# --- round trips ------------------------------------------------------------------------------------------------------
-
-
 class Wire:
     """What goes over the connections of a pool. The client waits for an answer to each Sync, and to a Flush alone."""
 
-    def __init__(self, trace: IO[bytes], patch: pytest.MonkeyPatch) -> None:
+    def __init__(self, trace, patch):
         self._trace = trace
         prepare = database.configure
 
-        async def traced(connection: psycopg.AsyncConnection[Any]) -> None:
+        async def traced(connection):
             await prepare(connection)
             connection.pgconn.trace(trace.fileno())
 
         patch.setattr(database, "configure", traced)
 
-    def counts(self) -> tuple[int, int]:
+    def counts(self):
         """Round trips and statements since the last call."""
         self._trace.seek(0)
         text = self._trace.read().decode("utf-8", "replace")
@@ -71,17 +64,17 @@ class Wire:
 
 
 @pytest.fixture
-def wire(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Wire]:
+def wire(tmp_path, monkeypatch):
     with (tmp_path / "trace").open("w+b") as trace:
         yield Wire(trace, monkeypatch)
 
 
-async def test_searches_take_few_round_trips(database_url: str, wire: Wire) -> None:
+async def test_searches_take_few_round_trips(database_url, wire):
     async with opened(database_url, collection=COLLECTION) as writing:
         await writing.add_documents(texts_of(60))
     async with opened(database_url, collection=COLLECTION) as retriever:
 
-        async def counts(**options: Any) -> tuple[int, int]:
+        async def counts(**options):
             for _ in range(3):
                 await retriever.search("stone cloud", **options)
             wire.counts()
@@ -108,14 +101,12 @@ async def test_searches_take_few_round_trips(database_url: str, wire: Wire) -> N
         assert wire.counts()[0] == 1
 
 
-async def test_answers_that_arrive_together_are_read_in_rounds_of_their_own(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_answers_that_arrive_together_are_read_in_rounds_of_their_own(database_url, monkeypatch):
     """So that whatever else runs on the event loop waits for a step of one search, not of all."""
     read = Retrieval._load
-    numbers: list[int] = []
+    numbers = []
 
-    def noted(*given: Any, **options: Any) -> Any:
+    def noted(*given, **options):
         numbers.append(rounds.number)
         return read(*given, **options)
 
@@ -138,20 +129,18 @@ WARM = {"keyword": 1, "hybrid": 2}
 
 
 @pytest.mark.parametrize("mode", WARM)
-async def test_what_another_client_commits_takes_one_round_trip_at_the_most(
-    database_url: str, wire: Wire, mode: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_another_client_commits_takes_one_round_trip_at_the_most(database_url, wire, mode, monkeypatch):
     async with opened(database_url, collection=COLLECTION) as writing:
         await writing.add_documents(texts_of(60))
         async with opened(database_url, collection=COLLECTION) as retriever:
             numbers = iter(range(1_000))
 
-            async def commits(text: str) -> str:
+            async def commits(text):
                 name = f"new-{next(numbers)}"
                 await writing.add_documents([Document(text, id=name)])
                 return name
 
-            async def trips_and_best(query: str = "stone cloud") -> tuple[int, str]:
+            async def trips_and_best(query="stone cloud"):
                 wire.counts()
                 hits = await retriever.search(query, 5, mode=mode)
                 return wire.counts()[0] - WARM[mode], hits[0].id
@@ -190,9 +179,7 @@ async def test_what_another_client_commits_takes_one_round_trip_at_the_most(
             assert [(await trips_and_best())[0] for _ in range(3)] == [1, 0, 0]
 
 
-async def test_files_that_are_found_in_the_last_snapshot_are_searched_again(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_files_that_are_found_in_the_last_snapshot_are_searched_again(database_url, monkeypatch):
     """A search whose filter leaves out the best chunks, among commits that are too large to be sent."""
     from_files = (f"{number:032x}-{number:016x}" for number in range(1_000))  # as the ids of chunks of files
     async with bm25(database_url) as writing, bm25(database_url) as searching:
@@ -207,7 +194,7 @@ async def test_files_that_are_found_in_the_last_snapshot_are_searched_again(
         assert len(await searching.search("stone", 5, mode="keyword", filters={"wanted": True})) == 5
 
 
-async def test_a_role_takes_one_round_trip(database_url: str, wire: Wire) -> None:
+async def test_a_role_takes_one_round_trip(database_url, wire):
     """In a transaction, as a role is set for a transaction."""
     with tenants_of(database_url) as tenants:
         tenant = tenants.make("acme", "anvil")
@@ -222,10 +209,7 @@ async def test_a_role_takes_one_round_trip(database_url: str, wire: Wire) -> Non
             assert wire.counts()[0] == 1
 
 
-# --- the same answers -------------------------------------------------------------------------------------------------
-
-
-def plain(results: SearchResults) -> dict[str, Any]:
+def plain(results):
     shown = results.to_dict()
     legs = {name: dataclasses.replace(leg, milliseconds=0.0) for name, leg in results.legs.items()}
     return {name: value for name, value in shown.items() if name not in {"timings", "legs", "query_cached"}} | {
@@ -234,7 +218,7 @@ def plain(results: SearchResults) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def library(new_database: Callable[[], str]) -> Any:
+def library(new_database):
     """120 documents; tests only read it."""
     with sync_opened(new_database(), collection=COLLECTION) as retriever:
         retriever.add_documents(texts_of(120))
@@ -260,11 +244,11 @@ OPTIONS = st.fixed_dictionaries(
 
 
 @pytest.mark.slow
-def test_short_snapshots_answer_as_whole_ones(library: SyncRetriever, full: bool) -> None:
-    singles: list[SingleSnapshot] = []
+def test_short_snapshots_answer_as_whole_ones(library, full):
+    singles = []
     execute, choose = SingleSnapshot.execute, retrieval._snapshots
 
-    async def counted(self: SingleSnapshot, *arguments: Any, **named: Any) -> Any:
+    async def counted(self, *arguments, **named):
         answer = await execute(self, *arguments, **named)
         assert not any(self is one for one in singles), "a second statement sees another state"
         singles.append(self)
@@ -272,7 +256,7 @@ def test_short_snapshots_answer_as_whole_ones(library: SyncRetriever, full: bool
 
     @given(words=QUERY, top_k=st.integers(1, 40), options=OPTIONS)
     @settings(max_examples=5_000 if full else 100)
-    def search(words: list[str], top_k: int, options: dict[str, Any]) -> None:
+    def search(words, top_k, options):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(SingleSnapshot, "execute", counted)
             short = plain(library.search(" ".join(words), top_k, **options))
@@ -284,41 +268,38 @@ def test_short_snapshots_answer_as_whole_ones(library: SyncRetriever, full: bool
     assert len(singles) > 20
 
 
-# --- writers between computing and asking -----------------------------------------------------------------------------
-
-
 class Writers:
     """What another process does to the collection, by name."""
 
-    def __init__(self, other: PostgreSQLRetriever, url: str) -> None:
+    def __init__(self, other, url):
         self._other, self._url = other, url
         self._next = 200
 
-    async def do(self, what: str) -> None:
+    async def do(self, what):
         await getattr(self, what)()
 
-    async def nothing(self) -> None:
+    async def nothing(self):
         """The index rests."""
 
-    async def add(self) -> None:
+    async def add(self):
         self._next += 3
         await self._other.add_documents(texts_of(3, self._next))
 
-    async def change(self) -> None:
+    async def change(self):
         self._next += 1
         changed = [Document(f"sea stone sea {self._next}", {"n": 0}, id=f"d{n:03}") for n in range(4)]
         await self._other.add_documents(changed, on_duplicate="update")
 
-    async def delete(self) -> None:
+    async def delete(self):
         await self._other.delete([f"d{n:03}" for n in range(4, 12)])
 
-    async def merge(self) -> None:
+    async def merge(self):
         await self._other.indexes.optimize()
 
-    async def rebuild(self) -> None:
+    async def rebuild(self):
         await self._other.indexes.rebuild_keyword()
 
-    async def delete_rows(self) -> None:
+    async def delete_rows(self):
         """Past semlex: the index is as it was."""
         async with await psycopg.AsyncConnection.connect(self._url) as connection:
             await connection.execute("DELETE FROM semlex.words_chunk WHERE chunk_id BETWEEN 'd012' AND 'd020'")
@@ -327,7 +308,7 @@ class Writers:
 ACTIONS = ("nothing", "add", "change", "delete", "merge", "rebuild", "delete_rows")
 
 
-async def stored_scores(url: str, query: str) -> dict[str, float]:
+async def stored_scores(url, query):
     """Of all chunks by a plain BM25 over what is stored now."""
     async with await psycopg.AsyncConnection.connect(url) as connection:
         cursor = await connection.execute("SELECT chunk_id, context, chunk_text FROM semlex.words_chunk")
@@ -335,14 +316,12 @@ async def stored_scores(url: str, query: str) -> dict[str, float]:
     return plain_bm25(texts, query)
 
 
-async def searched(
-    retriever: PostgreSQLRetriever, meanwhile: Callable[[], Awaitable[None]], patch: pytest.MonkeyPatch
-) -> tuple[SearchResults, list[str]]:
+async def searched(retriever, meanwhile, patch):
     """A search between whose computing and asking something else happens; and the snapshots that it asked."""
-    asked: list[str] = []
+    asked = []
     execute = SingleSnapshot.execute
 
-    async def late(self: SingleSnapshot, *arguments: Any, **named: Any) -> Any:
+    async def late(self, *arguments, **named):
         if not self.is_asked:
             asked.append("statement")
             await meanwhile()
@@ -350,7 +329,7 @@ async def searched(
 
     in_one_go = AnySnapshot.in_one_go
 
-    def noted(self: AnySnapshot, **named: Any) -> Any:
+    def noted(self, **named):
         asked.append("transaction")
         return in_one_go(self, **named)
 
@@ -361,9 +340,7 @@ async def searched(
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-async def test_a_writer_between_computing_and_asking(
-    database_url: str, action: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_writer_between_computing_and_asking(database_url, action, monkeypatch):
     async with bm25(database_url) as searching, bm25(database_url) as writing:
         writers = Writers(writing, database_url)
         await writing.add_documents(texts_of(100))
@@ -383,14 +360,12 @@ async def test_a_writer_between_computing_and_asking(
             assert asked == ["statement", *(["statement", "statement", "transaction", "transaction"] if is_new else [])]
 
 
-async def test_a_search_does_not_take_what_another_one_saw_for_its_own(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_search_does_not_take_what_another_one_saw_for_its_own(database_url, monkeypatch):
     """Its one question did not suffice, and would not at the second try either."""
-    asked: list[str] = []
+    asked = []
     execute = SingleSnapshot.execute
 
-    async def early(self: SingleSnapshot, *arguments: Any, **named: Any) -> Any:
+    async def early(self, *arguments, **named):
         answer = await execute(self, *arguments, **named)
         asked.append("statement")
         if asked == ["statement"]:
@@ -412,16 +387,14 @@ async def test_a_search_does_not_take_what_another_one_saw_for_its_own(
         assert asked == ["statement"]
 
 
-async def test_a_collection_made_again_between_computing_and_asking(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_collection_made_again_between_computing_and_asking(database_url, monkeypatch):
     """Even one that is as empty as the first."""
     async with Client(database_url, embedding_model="none") as other, bm25(database_url) as searching:
         for added in (0, 3):
             for _ in range(3):
                 await searching.search("sea stone", 1000, mode="keyword")
 
-            async def remake(added: int = added) -> None:
+            async def remake(added=added):
                 await other.drop(COLLECTION)
                 await other.collection(COLLECTION).add_documents(texts_of(added))
 

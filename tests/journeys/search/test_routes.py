@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,9 +18,8 @@ from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.testing import HashEmbedder
 from semlex.types.queries import DEFAULT_TOP_K
 from tests.support.chat_servers import answer_text, chat_server
-from tests.support.model_servers import KEY, ModelServerDouble, status
+from tests.support.model_servers import KEY, status
 from tests.support.properties import SAME_SURROUNDINGS
-from tests.support.shell import Shell
 
 FACTUAL, ANALYTICAL, EXPLORATORY = "who turns the dome?", "why is the dome turned?", "dome"
 PAGES = {
@@ -32,12 +29,9 @@ PAGES = {
 
 
 @pytest.fixture(autouse=True)
-def surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
+def surroundings(monkeypatch):
     monkeypatch.setenv("SEMLEX_CHAT_API_KEY", KEY)
     monkeypatch.setattr(http_client, "FIRST_WAIT_SECONDS", 0.001)
-
-
-# --- rules ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -71,13 +65,13 @@ def surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
         ("なぜ失敗するのか", "factual"),
     ],
 )
-def test_rules(question: str, kind: str) -> None:
+def test_rules(question, kind):
     route = route_by_rules(question)
     assert (route.kind, route.by, route.warning) == (kind, "rules", None)
     assert str(route) == f"{kind}, by rules: {route.reason}"
 
 
-def test_every_word_of_the_list_leads_to_its_kind() -> None:
+def test_every_word_of_the_list_leads_to_its_kind():
     for kind, languages in WORDS.items():
         for phrases in languages.values():
             for phrase in phrases.split("; "):
@@ -88,18 +82,15 @@ def test_every_word_of_the_list_leads_to_its_kind() -> None:
 
 @SAME_SURROUNDINGS
 @given(st.text(max_size=60))
-def test_every_text_has_a_kind_and_always_the_same(text: str) -> None:
+def test_every_text_has_a_kind_and_always_the_same(text):
     route = route_by_rules(text)
     assert route == route_by_rules(text)
     assert route.kind in SEARCHES
     assert route.reason
 
 
-# --- searches -------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
-def retriever(database_url: str, tmp_path: Any) -> Iterator[SyncRetriever]:
+def retriever(database_url, tmp_path):
     for name, text in PAGES.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     with SyncRetriever(
@@ -109,7 +100,7 @@ def retriever(database_url: str, tmp_path: Any) -> Iterator[SyncRetriever]:
         yield retriever
 
 
-def test_a_route_sets_depth_reranker_and_grouping(retriever: SyncRetriever) -> None:
+def test_a_route_sets_depth_reranker_and_grouping(retriever):
     plain = retriever.search(FACTUAL, 4)
     assert plain.route is None
     routed = retriever.search(FACTUAL, 4, route="rules")
@@ -128,7 +119,7 @@ def test_a_route_sets_depth_reranker_and_grouping(retriever: SyncRetriever) -> N
     assert [len(document.hits) for document in retriever.search(asked, route="rules").documents] == [1]
 
 
-def test_what_is_given_goes_before_the_route(retriever: SyncRetriever) -> None:
+def test_what_is_given_goes_before_the_route(retriever):
     given = retriever.search(
         EXPLORATORY, 4, route="rules", rerank=True, tuning={"candidates": 7}, group_by="document", group_size=2
     )
@@ -145,7 +136,7 @@ def test_what_is_given_goes_before_the_route(retriever: SyncRetriever) -> None:
     assert [hit.id for hit in usual] == [hit.id for hit in retriever.search(ANALYTICAL, DEFAULT_TOP_K, route="rules")]
     for wrong in ("many", 0, 10**30):
         with pytest.raises((ValidationError, ConfigurationError), match="top_k"):
-            retriever.search(ANALYTICAL, wrong, route="rules")  # type: ignore[arg-type]
+            retriever.search(ANALYTICAL, wrong, route="rules")
     # Documents are not paged, so a list keeps its chunks.
     page = retriever.search(EXPLORATORY, 2, route="rules", max_results=4)
     assert (page.documents, len(page)) == ([], 2)
@@ -153,7 +144,7 @@ def test_what_is_given_goes_before_the_route(retriever: SyncRetriever) -> None:
     assert len(retriever.search_page(page.next_cursor)) == 2
 
 
-def test_contexts_and_answers_have_it_too(retriever: SyncRetriever) -> None:
+def test_contexts_and_answers_have_it_too(retriever):
     context = retriever.context(EXPLORATORY, route="rules")
     assert context.results.route is not None
     assert context.results.route.kind == "exploratory"
@@ -168,7 +159,7 @@ def test_contexts_and_answers_have_it_too(retriever: SyncRetriever) -> None:
         retriever.answer(FACTUAL, context=context, route="rules")
 
 
-def test_a_fallback_keeps_the_route(retriever: SyncRetriever, tmp_path: Any) -> None:
+def test_a_fallback_keeps_the_route(retriever, tmp_path):
     (tmp_path / "kb").mkdir()
     (tmp_path / "kb" / "one.json").write_text(json.dumps([{"content": "zebras sleep", "metadata": {}}]))
     other = JSONKBRetriever(tmp_path / "kb")
@@ -177,8 +168,7 @@ def test_a_fallback_keeps_the_route(retriever: SyncRetriever, tmp_path: Any) -> 
     assert found.route is not None
 
 
-def test_what_cannot_be_routed_is_refused(retriever: SyncRetriever) -> None:
-    wrong: Any
+def test_what_cannot_be_routed_is_refused(retriever):
     for wrong in ("auto", 1, True, ["rules"]):
         for call in (retriever.search, retriever.context, retriever.answer):
             with pytest.raises(ConfigurationError, match="route must be 'rules', 'chat' or None"):
@@ -189,13 +179,10 @@ def test_what_cannot_be_routed_is_refused(retriever: SyncRetriever) -> None:
         retriever.search(FACTUAL, route="chat")
     for question in ("", "  ", "x" * 5000, 7):
         with pytest.raises(ValidationError):
-            retriever.search(question, route="rules")  # type: ignore[arg-type]
+            retriever.search(question, route="rules")
 
 
-# --- by a language model --------------------------------------------------------------------------------------------
-
-
-def chosen(url: str, double: ModelServerDouble) -> SyncRetriever:
+def chosen(url, double):
     retriever = SyncRetriever(url, "none", collection="talk", use_reranking=False, chat_model=f"{double.url}/v1#small")
     retriever.initialize()
     retriever.add_documents([Document("The night watch turns the dome.", id="dome")])
@@ -203,7 +190,7 @@ def chosen(url: str, double: ModelServerDouble) -> SyncRetriever:
 
 
 @pytest.mark.parametrize("form", ["{}", "```json\n{}\n```"])
-def test_the_model_decides(database_url: str, form: str) -> None:
+def test_the_model_decides(database_url, form):
     said = json.dumps({"kind": "exploratory", "reason": "a \n subject " + "x" * 500})
     with chat_server(lambda _: form.format(said)) as double, chosen(database_url, double) as retriever:
         found = retriever.search(FACTUAL, route="chat")
@@ -223,7 +210,7 @@ NO_KINDS = (
 )
 
 
-def test_an_answer_that_is_no_kind_is_left_to_the_rules(database_url: str) -> None:
+def test_an_answer_that_is_no_kind_is_left_to_the_rules(database_url):
     said = iter(NO_KINDS)
     with chat_server(lambda _: next(said)) as double, chosen(database_url, double) as retriever:
         for answer in NO_KINDS:
@@ -236,7 +223,7 @@ def test_an_answer_that_is_no_kind_is_left_to_the_rules(database_url: str) -> No
             assert [hit.id for hit in found] == ["dome"]
 
 
-def test_a_server_that_fails_is_left_to_the_rules(database_url: str) -> None:
+def test_a_server_that_fails_is_left_to_the_rules(database_url):
     with chat_server(lambda _: "", [status(401)] * 9) as double, chosen(database_url, double) as retriever:
         context = retriever.context(FACTUAL, route="chat")
     assert context.results.route is not None
@@ -245,11 +232,8 @@ def test_a_server_that_fails_is_left_to_the_rules(database_url: str) -> None:
     assert KEY not in str(context.warnings)
 
 
-# --- the command line, and measuring ----------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
-def test_the_command_line(shell: Shell) -> None:
+def test_the_command_line(shell):
     shell("index", "docs", "--model", "none")
     for command in (["search"], ["context"], ["ask"]):
         assert (
@@ -269,7 +253,7 @@ def test_the_command_line(shell: Shell) -> None:
     assert "\x1b[2J" not in done.stderr
 
 
-async def test_routed_and_not_routed_are_compared(database_url: str) -> None:
+async def test_routed_and_not_routed_are_compared(database_url):
     queries = {"a": "who turns the dome?", "b": "why is the dome turned?", "c": "dome"}
     async with PostgreSQLRetriever(database_url, HashEmbedder(32), "none", collection="measured") as retriever:
         await retriever.add_documents(

@@ -6,16 +6,13 @@ import asyncio
 import itertools
 import random
 import re
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 import psycopg
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from psycopg import sql
 
 from semlex import _core
@@ -24,7 +21,6 @@ from semlex.retriever.synchronous import SyncRetriever
 from semlex.search import retrieval
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
-from semlex.types.results import SearchMode, SearchResults
 from tests.support.properties import examples
 from tests.support.retrievers import opened, sync_opened
 
@@ -35,22 +31,22 @@ CHUNK = "semlex.default_collection_chunk"
 WORDS = ("sea", "hill", "river", "stone", "cloud", "grass", "wind", "light")
 
 
-def ids_of(results: SearchResults) -> list[str]:
+def ids_of(results):
     return [result.id for result in results]
 
 
-def unit_vectors(count: int, seed: int = 0) -> NDArray[np.float32]:
+def unit_vectors(count, seed=0):
     values = np.random.default_rng(seed).normal(size=(count, DIMENSIONS))
     return (values / np.linalg.norm(values, axis=1, keepdims=True)).astype(np.float32)
 
 
 @pytest.fixture(scope="module")
-def library_url(new_database: Callable[[], str]) -> str:
+def library_url(new_database):
     return new_database()
 
 
 @pytest.fixture(scope="module")
-def library(library_url: str) -> Iterator[SyncRetriever]:
+def library(library_url):
     """400 documents of a few words each, with metadata; tests only read it."""
     chance = random.Random(1)
     documents = [
@@ -66,10 +62,7 @@ def library(library_url: str) -> Iterator[SyncRetriever]:
         yield retriever
 
 
-# --- as many rows as asked for --------------------------------------------------------------------------------------
-
-
-def without_scans(url: str) -> str:
+def without_scans(url):
     """Make the planner of a database use indexes; return the URL."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(
@@ -79,7 +72,7 @@ def without_scans(url: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def indexed(new_database: Callable[[], str]) -> Iterator[tuple[str, SyncRetriever, NDArray[np.float32]]]:
+def indexed(new_database):
     """2,000 vectors under an HNSW index of the least quality, which the planner must use."""
     url = new_database()
     vectors = unit_vectors(2000)
@@ -92,7 +85,7 @@ def indexed(new_database: Callable[[], str]) -> Iterator[tuple[str, SyncRetrieve
 
 @pytest.mark.slow
 @pytest.mark.parametrize("top_k", [1, 40, 41, 100, 334, 1000])
-def test_top_k_rows_come_back(indexed: tuple[str, SyncRetriever, NDArray[np.float32]], top_k: int) -> None:
+def test_top_k_rows_come_back(indexed, top_k):
     _, retriever, vectors = indexed
     for mode in ("vector", None):
         results = retriever.search("text", top_k, vector=vectors[5], mode=mode)
@@ -101,7 +94,7 @@ def test_top_k_rows_come_back(indexed: tuple[str, SyncRetriever, NDArray[np.floa
     assert len(retriever.search("text", top_k, mode="keyword")) == top_k
 
 
-def test_a_filter_that_keeps_few_rows_is_exact(indexed: tuple[str, SyncRetriever, NDArray[np.float32]]) -> None:
+def test_a_filter_that_keeps_few_rows_is_exact(indexed):
     _, retriever, vectors = indexed
     kept = [n for n in range(2000) if n % 200 == 7]
     for seed in range(5):
@@ -112,7 +105,7 @@ def test_a_filter_that_keeps_few_rows_is_exact(indexed: tuple[str, SyncRetriever
 
 
 @pytest.mark.slow
-def test_deleted_rows_do_not_shorten_the_answer(database_url: str) -> None:
+def test_deleted_rows_do_not_shorten_the_answer(database_url):
     vectors = unit_vectors(1500)
     query = vectors[0]
     nearest = np.argsort(-(vectors @ query), kind="stable")
@@ -127,7 +120,7 @@ def test_deleted_rows_do_not_shorten_the_answer(database_url: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.direct
-def test_searches_pass_dead_rows_in_the_index(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_searches_pass_dead_rows_in_the_index(database_url, monkeypatch):
     monkeypatch.setattr(retrieval, "INDEX_FROM_ROWS", 1)  # a small collection is searched exactly instead
     vectors, url = unit_vectors(1500), without_scans(database_url)
     nearest = np.argsort(-(vectors @ vectors[0]), kind="stable")
@@ -147,7 +140,7 @@ def test_searches_pass_dead_rows_in_the_index(database_url: str, monkeypatch: py
 
 @pytest.mark.slow
 @pytest.mark.parametrize("with_index", [True, False])
-def test_rows_deleted_behind_our_back_are_replaced(database_url: str, with_index: bool) -> None:
+def test_rows_deleted_behind_our_back_are_replaced(database_url, with_index):
     vectors = unit_vectors(300)
     query = vectors[0]
     nearest = np.argsort(-(vectors @ query), kind="stable")
@@ -167,11 +160,8 @@ def test_rows_deleted_behind_our_back_are_replaced(database_url: str, with_index
         assert retriever.status().orphaned_vectors == 200
 
 
-# --- one order ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
-def test_ties_are_ordered_by_key(database_url: str) -> None:
+def test_ties_are_ordered_by_key(database_url):
     """Equal rows come in the order of their keys, also where the candidates end, and wherever they lie on disk."""
     vector = np.ones(DIMENSIONS, np.float32)
     with sync_opened(database_url, "none") as retriever:
@@ -180,13 +170,13 @@ def test_ties_are_ordered_by_key(database_url: str) -> None:
         with psycopg.connect(database_url) as connection:
             rows = connection.execute(f"SELECT chunk_id FROM {CHUNK} ORDER BY document_id, chunk_id").fetchall()  # noqa: S608
         expected = [chunk_id for (chunk_id,) in rows]
-        modes: tuple[SearchMode, ...] = ("vector", "keyword", "hybrid")
+        modes = ("vector", "keyword", "hybrid")
         for mode, top_k in itertools.product(modes, (5, 60, 200)):
             assert ids_of(retriever.search("same text", top_k, vector=vector, mode=mode)) == expected[:top_k], mode
 
 
 @pytest.mark.slow
-def test_the_legs_and_their_scores(library: SyncRetriever) -> None:
+def test_the_legs_and_their_scores(library):
     embedder = HashEmbedder(DIMENSIONS)
     query = "sea and stone"
     everything = library.get([f"d{n:03}" for n in range(400)])
@@ -226,10 +216,10 @@ def test_the_legs_and_their_scores(library: SyncRetriever) -> None:
 
 
 @pytest.mark.slow
-def test_weights_and_constant_of_the_fusion(library: SyncRetriever, full: bool) -> None:
+def test_weights_and_constant_of_the_fusion(library, full):
     @given(weights=st.tuples(st.floats(0, 10), st.floats(0, 10)), rrf_k=st.floats(0, 1000))
     @settings(max_examples=2_500 if full else examples(25))
-    def search(weights: tuple[float, float], rrf_k: float) -> None:
+    def search(weights, rrf_k):
         named = dict(zip(("vector", "keyword"), weights, strict=True))
         for one in library.search("river wind", 50, fusion="rrf", weights=named, rrf_k=rrf_k):
             wanted = sum(
@@ -241,8 +231,6 @@ def test_weights_and_constant_of_the_fusion(library: SyncRetriever, full: bool) 
 
     search()
 
-
-# --- texts ----------------------------------------------------------------------------------------------------------
 
 HOSTILE = st.one_of(
     st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=80),
@@ -263,7 +251,7 @@ HOSTILE = st.one_of(
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_no_text_is_an_error(library: SyncRetriever, full: bool) -> None:
+def test_no_text_is_an_error(library, full):
     @given(HOSTILE.filter(lambda text: text.strip() and len(text.strip().encode()) <= 4096))
     @example("-" * 40)
     @example("a & | ! b")
@@ -271,7 +259,7 @@ def test_no_text_is_an_error(library: SyncRetriever, full: bool) -> None:
     @example("$$ %s %(query)s {} :x")
     @example(" ".join(f"-w{n}" for n in range(300)))
     @settings(max_examples=100_000 if full else examples(100))
-    def search(text: str) -> None:
+    def search(text):
         if _core.Analyzer("english").query(text).conditions > 64:  # in quotes or behind a dash
             with pytest.raises(ValidationError, match="64 words in quotes or behind a dash"):
                 library.search(text, 3)
@@ -284,13 +272,13 @@ def test_no_text_is_an_error(library: SyncRetriever, full: bool) -> None:
     search()
 
 
-def test_stop_words_only(library: SyncRetriever) -> None:
+def test_stop_words_only(library):
     results = library.search("the of and to", 5)
     assert (len(results), results.legs["keyword"].candidates) == (5, 0)
     assert library.search("the of and to", 5, mode="keyword") == []
 
 
-def test_more_terms_than_are_searched(library: SyncRetriever) -> None:
+def test_more_terms_than_are_searched(library):
     for count, flagged in ((64, False), (65, True), (500, True)):
         results = library.search(" ".join(f"w{n}" for n in range(count)), 3)
         assert any(f"{count} terms" in warning and "64" in warning for warning in results.warnings) == flagged
@@ -298,17 +286,14 @@ def test_more_terms_than_are_searched(library: SyncRetriever) -> None:
     assert ids_of(found) == ["d007"]
 
 
-def test_an_excerpt_marks_the_words(library: SyncRetriever) -> None:
+def test_an_excerpt_marks_the_words(library):
     for one in library.search("sea", 5, mode="keyword"):
         assert "**sea**" in one.excerpt
     assert library.search(vector=unit_vectors(1)[0], top_k=1)[0].excerpt != ""
 
 
-# --- models ---------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
-def test_another_model_is_refused_by_name(database_url: str) -> None:
+def test_another_model_is_refused_by_name(database_url):
     with sync_opened(database_url, DIMENSIONS) as retriever:
         retriever.add_documents([Document("some text", id="a")])
     with pytest.raises(ModelMismatchError) as caught:
@@ -321,7 +306,7 @@ def test_another_model_is_refused_by_name(database_url: str) -> None:
 
 
 @pytest.mark.slow
-def test_vectors_of_ones_own_without_a_model(database_url: str) -> None:
+def test_vectors_of_ones_own_without_a_model(database_url):
     vectors = unit_vectors(20)
     with sync_opened(database_url, "none") as retriever:
         with pytest.raises(EmbeddingsMissingError, match="holds no vectors"):
@@ -341,7 +326,7 @@ def test_vectors_of_ones_own_without_a_model(database_url: str) -> None:
         assert ids_of(retriever.search(vector=vectors[4], top_k=1)) == ["4"]
 
 
-def test_no_keyword_engine(database_url: str) -> None:
+def test_no_keyword_engine(database_url):
     with sync_opened(database_url, DIMENSIONS, keyword="none") as retriever:
         retriever.add_documents([Document("some text", id="a")])
         assert retriever.search("some text").mode == "vector"
@@ -349,19 +334,15 @@ def test_no_keyword_engine(database_url: str) -> None:
             retriever.search("some text", mode="keyword")
 
 
-# --- at once --------------------------------------------------------------------------------------------------------
-
 QUERIES = [f"{one} {other}" for one in WORDS[:4] for other in WORDS[4:]]
 
 
-def plain(results: SearchResults) -> list[tuple[Any, ...]]:
+def plain(results):
     return [(one.id, one.vector_score, one.keyword_score, one.fused_score, one.excerpt) for one in results]
 
 
 @pytest.mark.slow
-async def test_concurrent_searches_equal_their_serial_answers(
-    library_url: str, library: SyncRetriever, full: bool
-) -> None:
+async def test_concurrent_searches_equal_their_serial_answers(library_url, library, full):
     async with opened(library_url, DIMENSIONS, max_connections=4) as retriever:
         serial = [plain(await retriever.search(query, 7)) for query in QUERIES]
         for _ in range(100 if full else 3):
@@ -370,13 +351,13 @@ async def test_concurrent_searches_equal_their_serial_answers(
 
 
 @pytest.mark.slow
-def test_one_retriever_in_many_threads(library: SyncRetriever) -> None:
+def test_one_retriever_in_many_threads(library):
     serial = [plain(library.search(query, 7)) for query in QUERIES]
     with ThreadPoolExecutor(8) as threads:
         assert list(threads.map(lambda query: plain(library.search(query, 7)), QUERIES * 3)) == serial * 3
 
 
-async def test_a_heading_that_is_the_query_counts_twice(database_url: str) -> None:
+async def test_a_heading_that_is_the_query_counts_twice(database_url):
     """Stop words of a heading are not indexed: "in" and "out" differ all the same."""
     titles = ("How to log a user in", "How to log a user out")
     text = "Call it with the request and the user: log {}."
@@ -398,7 +379,7 @@ async def test_a_heading_that_is_the_query_counts_twice(database_url: str) -> No
             assert (first.id, first.heading_factor, second.heading_factor) == (titles[1], 2, None)
 
 
-async def test_a_word_typed_with_accents_prefers_them_and_without_finds_all(database_url: str) -> None:
+async def test_a_word_typed_with_accents_prefers_them_and_without_finds_all(database_url):
     async with opened(database_url, "none", language="vietnamese") as retriever:
         texts = {"a": "ma mot", "b": "má mot", "c": "mà mot", "d": "khac"}
         await retriever.add_documents([Document(text, id=name) for name, text in texts.items()])
@@ -415,7 +396,7 @@ async def test_a_word_typed_with_accents_prefers_them_and_without_finds_all(data
         assert excluded == []
 
 
-async def test_a_place_that_is_set_before_the_excerpt_is_read_stays(database_url: str) -> None:
+async def test_a_place_that_is_set_before_the_excerpt_is_read_stays(database_url):
     async with opened(database_url) as store:
         await store.add_documents([Document("a lion sleeps", id="l")])
         (hit,) = await store.search("lion", top_k=1)

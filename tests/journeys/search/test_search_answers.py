@@ -7,8 +7,6 @@ import json
 import math
 import random
 import re
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +20,7 @@ from semlex.store.keyword.bm25 import search as bm25_search
 from semlex.store.postgres.database import Database
 from semlex.store.query import score_calibration
 from semlex.store.query.score_calibration import VectorSample
-from semlex.types.results import SearchResult, SearchResults
+from semlex.types.results import SearchResult
 from tests.support.properties import OWN_ROWS, examples
 from tests.support.retrievers import opened
 
@@ -32,14 +30,11 @@ PHRASE_NOTE = "no chunk was found that contains the quoted phrase; its words wer
 MINUS_ZERO = re.compile(r"-0(\.0+)?(?![\d.])")
 
 
-def ids_of(results: SearchResults) -> set[str]:
+def ids_of(results):
     return {hit.id for hit in results}
 
 
-# --- is it in there at all? -----------------------------------------------------------------------------------------
-
-
-def plain_coverage(texts: dict[str, list[str]], query: list[str]) -> dict[str, float]:
+def plain_coverage(texts, query):
     """Share of the words' idf that each text holds; a word that no text has weighs most."""
     counts = {word: sum(word in text for text in texts.values()) for word in query}
     idf = {word: math.log(1 + (len(texts) - count + 0.5) / (count + 0.5)) for word, count in counts.items()}
@@ -52,9 +47,7 @@ def plain_coverage(texts: dict[str, list[str]], query: list[str]) -> dict[str, f
     texts=st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=4), min_size=1, max_size=8),
     query=st.lists(st.sampled_from(WORDS + UNKNOWN), min_size=1, max_size=5, unique=True),
 )
-async def test_coverage_is_the_share_of_the_questions_weight(
-    database_url: str, texts: list[list[str]], query: list[str]
-) -> None:
+async def test_coverage_is_the_share_of_the_questions_weight(database_url, texts, query):
     async with opened(database_url, 16) as retriever:
         await retriever.delete([f"d{n}" for n in range(8)])
         stored = {f"d{n}": words for n, words in enumerate(texts)}
@@ -67,7 +60,7 @@ async def test_coverage_is_the_share_of_the_questions_weight(
         assert all(0.0 <= (hit.coverage or 0.0) <= 1.0 for hit in results)
 
 
-async def test_nothing_of_the_question_is_there(database_url: str) -> None:
+async def test_nothing_of_the_question_is_there(database_url):
     async with opened(database_url, 16) as retriever:
         await retriever.add_documents([Document("cat and dog", id="a"), Document("a ship", id="b")])
         for _ in range(3):
@@ -83,7 +76,7 @@ async def test_nothing_of_the_question_is_there(database_url: str) -> None:
         assert (await retriever.search("zzqx cat")).warnings == []
 
 
-async def test_where_a_figure_has_no_meaning_there_is_none(database_url: str) -> None:
+async def test_where_a_figure_has_no_meaning_there_is_none(database_url):
     async with opened(database_url, 16, distance="l2") as retriever:
         await retriever.add_documents([Document("cat and dog", id="a")])
         results = await retriever.search("cat")
@@ -93,20 +86,17 @@ async def test_where_a_figure_has_no_meaning_there_is_none(database_url: str) ->
         assert (by_vector.coverage, by_vector[0].coverage) == (None, None)
 
 
-def test_a_hit_never_says_minus_zero() -> None:
+def test_a_hit_never_says_minus_zero():
     zero = -0.0
-    candidate = Candidate(None, 1, zero, None, zero, zero, zero, zero)  # type: ignore[arg-type]
+    candidate = Candidate(None, 1, zero, None, zero, zero, zero, zero)
     hit = scored(SearchResult("text", id="a"), candidate, 1)
     assert not MINUS_ZERO.search(json.dumps(hit.to_dict()["keyword_score"]))
     assert not MINUS_ZERO.search(json.dumps([hit.vector_score, hit.fused_score, hit.vector_contribution]))
     assert hit.keyword_score == 0.0
 
 
-# --- where it stands ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("engine", ["bm25", "tsvector"])
-async def test_the_line_of_the_match(database_url: str, tmp_path: Path, engine: str) -> None:
+async def test_the_line_of_the_match(database_url, tmp_path, engine):
     lines = ["# Title", "", "A first line.", "More of it.", "Here are ships at last.", "ship again"]
     (tmp_path / "unix.md").write_bytes("\n".join(lines).encode())
     (tmp_path / "dos.md").write_bytes("\r\n".join(lines).encode())
@@ -121,10 +111,7 @@ async def test_the_line_of_the_match(database_url: str, tmp_path: Path, engine: 
         assert {hit.match_line for hit in await retriever.search("zzqx")} == {None}
 
 
-# --- quotes in a question -------------------------------------------------------------------------------------------
-
-
-async def test_quotes_that_match_nothing_are_words(database_url: str) -> None:
+async def test_quotes_that_match_nothing_are_words(database_url):
     async with opened(database_url, 16) as retriever:
         documents = [Document(f"the cat chases a dog {n}", {"n": n % 2}, id=f"d{n}") for n in range(40)]
         await retriever.add_documents([*documents, Document("ships sail", {"n": 0}, id="ship")])
@@ -151,12 +138,12 @@ async def test_quotes_that_match_nothing_are_words(database_url: str) -> None:
 
 
 @pytest.mark.slow
-async def test_as_many_rows_as_pass_whatever_the_question_demands(database_url: str) -> None:
+async def test_as_many_rows_as_pass_whatever_the_question_demands(database_url):
     """Against a slow model: k rows, or all that hold the phrase and nothing that is excluded, within the filter."""
     chance = random.Random(5)
     texts = {f"d{n}": chance.choices(WORDS, k=6) for n in range(300)}
 
-    def holds(words: list[str], phrase: list[str]) -> bool:
+    def holds(words, phrase):
         return any(words[at : at + len(phrase)] == phrase for at in range(len(words)))
 
     async with opened(database_url, 16) as retriever:
@@ -180,13 +167,11 @@ async def test_as_many_rows_as_pass_whatever_the_question_demands(database_url: 
 
 
 @pytest.mark.parametrize("candidates", [None, 90])
-async def test_phrases_are_looked_for_in_a_bounded_number_of_texts(
-    database_url: str, monkeypatch: pytest.MonkeyPatch, candidates: int | None
-) -> None:
-    looked_at: list[int] = []
+async def test_phrases_are_looked_for_in_a_bounded_number_of_texts(database_url, monkeypatch, candidates):
+    looked_at = []
     hold = bm25_search.AnalysedQuery.hold_phrases
 
-    def counted(self: Any, rows: Any) -> list[bool]:
+    def counted(self, rows):
         if self.reads_texts:
             looked_at.append(len(rows))
         return hold(self, rows)
@@ -204,16 +189,11 @@ async def test_phrases_are_looked_for_in_a_bounded_number_of_texts(
                 assert 0 < sum(looked_at) <= 50
 
 
-# --- at once, and late ----------------------------------------------------------------------------------------------
-
-
-async def test_first_searches_at_once_leave_the_count_of_writes_right(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_first_searches_at_once_leave_the_count_of_writes_right(database_url, monkeypatch):
     """Both draw the sample; what was written before counts for neither."""
     draw, both = score_calibration._draw, asyncio.Barrier(2)
 
-    async def together(*given: Any) -> Any:
+    async def together(*given):
         await both.wait()
         return await draw(*given)
 
@@ -222,7 +202,7 @@ async def test_first_searches_at_once_leave_the_count_of_writes_right(
         sample, vector = VectorSample(), np.ones(16, np.float32)
         sample.note_written(100)
 
-        async def spread(connection: Any) -> Any:
+        async def spread(connection):
             return await sample.spread(connection, retriever.info, vector)
 
         monkeypatch.setattr(score_calibration, "_draw", together)
@@ -232,12 +212,12 @@ async def test_first_searches_at_once_leave_the_count_of_writes_right(
         assert sample.spread_in_memory(retriever.info, vector) is None
 
 
-async def test_every_read_of_a_search_has_its_deadline(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_every_read_of_a_search_has_its_deadline(database_url, monkeypatch):
     """Also those after a leg has failed, when the network may have gone silent."""
-    deadlines: list[tuple[str, float | None]] = []
+    deadlines = []
     read = Database.read_snapshot
 
-    async def noted(self: Database, doing: str, work: Any, **options: Any) -> Any:
+    async def noted(self, doing, work, **options):
         deadlines.append((doing, options["deadline"]))
         return await read(self, doing, work, **options)
 
@@ -252,7 +232,7 @@ async def test_every_read_of_a_search_has_its_deadline(database_url: str, monkey
     assert all(deadline is not None and 0 < deadline <= 30.0 for _, deadline in deadlines)
 
 
-async def test_a_search_judges_whether_there_is_an_answer(database_url: str) -> None:
+async def test_a_search_judges_whether_there_is_an_answer(database_url):
     topics = (
         "rotate a key every ninety days",
         "the vault stores certificates",

@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import threading
 import traceback
-from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import psycopg
 import pytest
 import pytest_asyncio
-from numpy.typing import NDArray
 from psycopg import sql
 
 from semlex.answering.questions import SHARE
 from semlex.errors import ConfigurationError, ModelError, ModelMismatchError, SearchTimeoutError, StoreError
 from semlex.retriever import model_selection
 from semlex.retriever.collection import OPENING_SHARE
-from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.search import retrieval
 from semlex.search.query_vector import EMBEDDING_SHARE
 from semlex.store.postgres.snapshot import Snapshot
-from semlex.store.query.leg import LegPlan, PlainKeywordLeg, Statement
+from semlex.store.query.leg import PlainKeywordLeg, Statement
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
 from semlex.types.results import SearchResult
@@ -44,14 +41,14 @@ FOREVER = 120.0
 class FailingEmbedder(HashEmbedder):
     """Fails, or waits, or answers nonsense when it is told to; else as usual."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(8)
-        self.error: Exception | None = None
-        self.answer: NDArray[np.float32] | None = None
+        self.error = None
+        self.answer = None
         self.free = threading.Event()
         self.free.set()
 
-    def embed_query(self, text: str) -> NDArray[np.float32]:
+    def embed_query(self, text):
         assert self.free.wait(FOREVER)
         if self.error is not None:
             raise self.error
@@ -63,45 +60,43 @@ class FakeReranker:
 
     identity = "fake reranker 1"
 
-    def __init__(self) -> None:
-        self.error: Exception | None = None
-        self.answer: Any = None
-        self.seen: list[list[str]] = []
+    def __init__(self):
+        self.error = None
+        self.answer = None
+        self.seen = []
         self.free = threading.Event()
         self.free.set()
 
-    def score(self, query: str, texts: Sequence[str]) -> NDArray[np.float32]:
+    def score(self, query, texts):
         assert self.free.wait(FOREVER)
         self.seen.append(list(texts))
         if self.error is not None:
             raise self.error
         if self.answer is not None:
-            return self.answer  # type: ignore[no-any-return]
+            return self.answer
         return np.array([int(text.split()[-1]) / COUNT for text in texts], dtype=np.float32)
 
-    def close(self) -> None:
+    def close(self):
         """Nothing to release."""
 
 
 @pytest.fixture
-def embedder() -> FailingEmbedder:
+def embedder():
     return FailingEmbedder()
 
 
 @pytest.fixture
-def reranker() -> FakeReranker:
+def reranker():
     return FakeReranker()
 
 
 @pytest.fixture
-def clock() -> ManualClock:
+def clock():
     return ManualClock()
 
 
 @pytest_asyncio.fixture
-async def retriever(
-    database_url: str, embedder: FailingEmbedder, reranker: FakeReranker, clock: ManualClock
-) -> AsyncIterator[PostgreSQLRetriever]:
+async def retriever(database_url, embedder, reranker, clock):
     """60 documents; after each test both legs answer again, on the same retriever."""
     async with opened(database_url, embedder, reranker, clock=clock, max_connections=2) as made:
         await made.add_documents([Document(f"text number {n}", id=f"d{n}") for n in range(COUNT)])
@@ -115,9 +110,7 @@ async def retriever(
         assert (len(results), results.warnings) == (3, [])
 
 
-async def test_a_reranker_of_ones_own_may_score_as_it_likes(
-    retriever: PostgreSQLRetriever, reranker: FakeReranker
-) -> None:
+async def test_a_reranker_of_ones_own_may_score_as_it_likes(retriever, reranker):
     reranker.answer = np.linspace(-9, 4, 12, dtype=np.float32)
     results = await retriever.search("text number 7", 3, rerank_weight=1)
     assert (results.warnings, results.reranker_model) == ([], reranker.identity)
@@ -129,7 +122,7 @@ async def test_a_reranker_of_ones_own_may_score_as_it_likes(
 
 
 @contextmanager
-def unset(event: threading.Event) -> Iterator[None]:
+def unset(event):
     """Whoever waits for the event waits until the end of the block."""
     event.clear()
     try:
@@ -138,14 +131,11 @@ def unset(event: threading.Event) -> Iterator[None]:
         event.set()
 
 
-def told(error: BaseException) -> str:
+def told(error):
     return "".join(traceback.format_exception(error)) + repr(error)
 
 
-# --- models ---------------------------------------------------------------------------------------------------------
-
-
-async def test_an_embedder_that_fails(retriever: PostgreSQLRetriever, embedder: FailingEmbedder) -> None:
+async def test_an_embedder_that_fails(retriever, embedder):
     for error in (RuntimeError(SECRET), ModelError("the model is broken"), MemoryError(), OSError(SECRET)):
         embedder.error = error
         results = await retriever.search("text number 7", 3, rerank=False)
@@ -159,7 +149,7 @@ async def test_an_embedder_that_fails(retriever: PostgreSQLRetriever, embedder: 
         assert SECRET not in str(caught.value)
 
 
-async def test_an_embedder_that_answers_nonsense(retriever: PostgreSQLRetriever, embedder: FailingEmbedder) -> None:
+async def test_an_embedder_that_answers_nonsense(retriever, embedder):
     for answer in (np.full(8, np.nan, np.float32), np.zeros(8, np.float32)):
         embedder.answer = answer
         results = await retriever.search("text number 7", 3, rerank=False)
@@ -172,9 +162,7 @@ async def test_an_embedder_that_answers_nonsense(retriever: PostgreSQLRetriever,
         await retriever.search("text number 7", rerank=False)
 
 
-async def test_an_embedder_that_is_late(
-    retriever: PostgreSQLRetriever, embedder: FailingEmbedder, clock: ManualClock
-) -> None:
+async def test_an_embedder_that_is_late(retriever, embedder, clock):
     with unset(embedder.free):
         searching = retriever.search("text number 7", 3, rerank=False, deadline=DEADLINE)
         results = await clock.expire(DEADLINE * EMBEDDING_SHARE, searching)
@@ -187,9 +175,7 @@ async def test_an_embedder_that_is_late(
             await clock.expire(DEADLINE, searching)
 
 
-async def test_a_models_own_time_out_is_no_deadline(
-    retriever: PostgreSQLRetriever, embedder: FailingEmbedder, reranker: FakeReranker
-) -> None:
+async def test_a_models_own_time_out_is_no_deadline(retriever, embedder, reranker):
     embedder.error = reranker.error = TimeoutError(SECRET)
     for deadline in (None, DEADLINE):
         results = await retriever.search("text number 7", 3, deadline=deadline)
@@ -201,7 +187,7 @@ async def test_a_models_own_time_out_is_no_deadline(
             await retriever.search("text number 7", mode="vector", deadline=deadline)
 
 
-async def test_reranking_orders_the_best_candidates(retriever: PostgreSQLRetriever, reranker: FakeReranker) -> None:
+async def test_reranking_orders_the_best_candidates(retriever, reranker):
     fused = await retriever.search("text number 7", 20, rerank=False, tuning={"candidates": COUNT})
     assert (fused.reranker_model, reranker.seen) == (None, [])
     results = await retriever.search("text number 7", 5, tuning={"candidates": COUNT}, rerank_weight=1)
@@ -223,13 +209,13 @@ async def test_reranking_orders_the_best_candidates(retriever: PostgreSQLRetriev
     assert None not in {one.rerank_score for one in mixed}
 
 
-async def test_equal_judgements_keep_the_fused_order(retriever: PostgreSQLRetriever, reranker: FakeReranker) -> None:
+async def test_equal_judgements_keep_the_fused_order(retriever, reranker):
     fused = await retriever.search("text number 7", 5, rerank=False)
     reranker.answer = np.full(20, 0.5, np.float32)
     assert [one.id for one in await retriever.search("text number 7", 5)] == [one.id for one in fused]
 
 
-async def test_a_reranker_that_fails(retriever: PostgreSQLRetriever, reranker: FakeReranker) -> None:
+async def test_a_reranker_that_fails(retriever, reranker):
     fused = [one.id for one in await retriever.search("text number 7", 5, rerank=False)]
     nonsense = (np.ones(3, np.float32), np.full(20, np.nan, np.float32), np.ones((20, 2), np.float32), [SECRET])
     for error, answer in ((RuntimeError(SECRET), None), (ModelError(SECRET), None), *((None, one) for one in nonsense)):
@@ -242,9 +228,7 @@ async def test_a_reranker_that_fails(retriever: PostgreSQLRetriever, reranker: F
         assert SECRET not in results.warnings[0]
 
 
-async def test_a_reranker_that_is_late(
-    retriever: PostgreSQLRetriever, reranker: FakeReranker, clock: ManualClock
-) -> None:
+async def test_a_reranker_that_is_late(retriever, reranker, clock):
     fused = [one.id for one in await retriever.search("text number 7", 5, rerank=False)]
     with unset(reranker.free):
         results = await clock.expire(DEADLINE, retriever.search("text number 7", 5, deadline=DEADLINE))
@@ -258,20 +242,20 @@ class SlowChat:
     identity = "slow chat"
     calls_at_once = 2
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.free = threading.Event()
 
-    def complete(self, messages: Any, schema: Any = None) -> Any:
+    def complete(self, messages, schema=None):
         assert self.free.wait(FOREVER)
         raise RuntimeError(SECRET)
 
     stream = complete
 
-    def close(self) -> None:
+    def close(self):
         """Nothing to release."""
 
 
-async def test_a_route_that_is_late(database_url: str) -> None:
+async def test_a_route_that_is_late(database_url):
     chat, clock = SlowChat(), ManualClock()
     async with opened(database_url, clock=clock, chat_model=chat) as retriever:
         await retriever.add_documents([Document("why text", id="d")])
@@ -289,12 +273,10 @@ async def test_a_route_that_is_late(database_url: str) -> None:
         chat.free.set()
 
 
-async def test_a_reranker_that_opens_late(
-    database_url: str, reranker: FakeReranker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_reranker_that_opens_late(database_url, reranker, monkeypatch):
     clock, free, choose, opening = ManualClock(), threading.Event(), model_selection.choose_reranker, []
 
-    def slow(*arguments: Any, **options: Any) -> Any:
+    def slow(*arguments, **options):
         opening.append(1)
         assert free.wait(FOREVER)
         return choose(*arguments, **options)
@@ -313,18 +295,13 @@ async def test_a_reranker_that_opens_late(
         assert opening == [1]
 
 
-async def test_reranking_without_a_reranker(database_url: str) -> None:
+async def test_reranking_without_a_reranker(database_url):
     async with opened(database_url) as retriever:
         with pytest.raises(ConfigurationError, match="reranker_model"):
             await retriever.search("text", rerank=True)
 
 
-# --- the database ---------------------------------------------------------------------------------------------------
-
-
-async def test_a_keyword_leg_that_fails(
-    retriever: PostgreSQLRetriever, embedder: FailingEmbedder, database_url: str
-) -> None:
+async def test_a_keyword_leg_that_fails(retriever, embedder, database_url):
     with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute("DROP TABLE semlex.default_collection_posting")
     results = await retriever.search("text number 7", 3, rerank=False)
@@ -339,7 +316,7 @@ async def test_a_keyword_leg_that_fails(
     assert SECRET not in told(failure.value)
 
 
-async def test_a_vector_leg_that_fails(retriever: PostgreSQLRetriever, database_url: str) -> None:
+async def test_a_vector_leg_that_fails(retriever, database_url):
     with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute(f"ALTER TABLE {VECTORS} RENAME TO elsewhere")
     results = await retriever.search("text number 7", 3, rerank=False)
@@ -350,13 +327,11 @@ async def test_a_vector_leg_that_fails(retriever: PostgreSQLRetriever, database_
 
 
 @pytest.mark.slow
-async def test_a_vector_leg_that_is_late(
-    retriever: PostgreSQLRetriever, database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_vector_leg_that_is_late(retriever, database_url, monkeypatch):
     await retriever.search("text number 7", 3, rerank=False)  # which indexes there are is known from now on
     limit, limits = Snapshot.limit, []
 
-    async def short_for_both_legs(self: Snapshot, seconds: float | None) -> None:
+    async def short_for_both_legs(self, seconds):
         limits.append(seconds)
         await limit(self, 2.0 if len(limits) == 1 else seconds)
 
@@ -374,8 +349,7 @@ async def test_a_vector_leg_that_is_late(
 
 
 @pytest.mark.slow
-async def test_no_answer_before_the_deadline(retriever: PostgreSQLRetriever, database_url: str) -> None:
-    mode: Any
+async def test_no_answer_before_the_deadline(retriever, database_url):
     for mode in ("vector", "keyword", None):
         with held_table(database_url, CHUNK), pytest.raises(SearchTimeoutError, match="deadline") as caught:
             await retriever.search(f"text {SECRET}", mode=mode, rerank=False, deadline=0.5)  # expires
@@ -383,9 +357,7 @@ async def test_no_answer_before_the_deadline(retriever: PostgreSQLRetriever, dat
 
 
 @pytest.mark.slow
-async def test_an_exact_look_again_that_is_late_leaves_the_first_answer(
-    retriever: PostgreSQLRetriever, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_exact_look_again_that_is_late_leaves_the_first_answer(retriever, monkeypatch):
     """The index found too few rows; the exact scan that looks for more takes too long."""
     real = retrieval.vector_leg
     exact = []
@@ -395,7 +367,7 @@ async def test_an_exact_look_again_that_is_late_leaves_the_first_answer(
         settings: ClassVar = {"statement_timeout": 200}  # expires
         statements = (Statement(sql.SQL("SELECT pg_sleep(100)").format(), {}),)
 
-    def slow(*arguments: Any, **options: Any) -> LegPlan:
+    def slow(*arguments, **options):
         leg = real(*arguments, **options)
         assert options["plan"] == "scan"
         exact.append(leg)
@@ -407,7 +379,7 @@ async def test_an_exact_look_again_that_is_late_leaves_the_first_answer(
     assert (len(exact), len(results)) == (1, 30)
 
 
-async def test_a_users_connection_is_usable_after_a_leg_failed(database_url: str) -> None:
+async def test_a_users_connection_is_usable_after_a_leg_failed(database_url):
     async with (
         await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection,
         opened(connection=connection) as retriever,

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
-
 import numpy as np
 import psycopg
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from psycopg.conninfo import make_conninfo
 
 from semlex import Document, PostgreSQLRetriever, SearchQuery, SyncRetriever, TermOverlapReranker
@@ -20,9 +16,7 @@ from semlex.search.planner import MAX_ROWS
 from semlex.search.request import MAX_QUERIES
 from semlex.store.postgres.database import Database
 from semlex.testing import HashEmbedder
-from semlex.types.results import SearchResults
 from tests.support.properties import examples
-from tests.support.shell import Shell
 
 WORDS = ("sea", "hill", "river", "stone", "cloud", "grass", "wind", "light")
 DIMENSIONS = 16
@@ -32,13 +26,13 @@ VECTORS = "semlex.default_collection_embedding_1"
 class BatchEmbedder(HashEmbedder):
     """Embeds many queries at once, and remembers how it was asked; fails when it is told to."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(DIMENSIONS)
-        self.batches: list[int] = []
-        self.error: Exception | None = None
+        self.batches = []
+        self.error = None
         self.unusable = ""
 
-    def embed_queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def embed_queries(self, texts):
         self.batches.append(len(texts))
         if self.error is not None:
             raise self.error
@@ -47,19 +41,19 @@ class BatchEmbedder(HashEmbedder):
         return vectors
 
 
-def texts_of(count: int) -> list[Document]:
+def texts_of(count):
     words = [" ".join(WORDS[(n * step) % len(WORDS)] for step in range(1, 2 + n % 6)) for n in range(count)]
     return [Document(text, {"even": n % 2 == 0}, id=f"d{n:03}") for n, text in enumerate(words)]
 
 
-def plain(results: SearchResults) -> dict[str, Any]:
+def plain(results):
     shown = results.to_dict()
     left_out = ("timings", "query_cached", "legs")
     return {name: value for name, value in shown.items() if name not in left_out}
 
 
 @pytest.fixture(scope="module")
-def library(new_database: Callable[[], str]) -> Iterator[SyncRetriever]:
+def library(new_database):
     """200 documents; tests only read it."""
     url = new_database()
     with SyncRetriever(url, BatchEmbedder(), TermOverlapReranker(), use_reranking=True) as retriever:
@@ -67,13 +61,11 @@ def library(new_database: Callable[[], str]) -> Iterator[SyncRetriever]:
         yield retriever
 
 
-# --- equal to single searches ---------------------------------------------------------------------------------------
-
 QUERY = st.lists(st.sampled_from([*WORDS, "-sea", '"hill river"', "zzqx"]), min_size=1, max_size=4).map(" ".join)
 
 
 @pytest.mark.slow
-def test_many_searches_equal_single_ones(library: SyncRetriever, full: bool) -> None:
+def test_many_searches_equal_single_ones(library, full):
     @given(
         queries=st.lists(QUERY, max_size=6),
         top_k=st.integers(1, 30),
@@ -87,7 +79,7 @@ def test_many_searches_equal_single_ones(library: SyncRetriever, full: bool) -> 
         ),
     )
     @settings(max_examples=2_000 if full else examples(30))
-    def search(queries: list[str], top_k: int, options: dict[str, Any]) -> None:
+    def search(queries, top_k, options):
         together = library.search_many(queries, top_k, **options)
         assert [plain(results) for results in together] == [
             plain(library.search(query, top_k, **options)) for query in queries
@@ -96,7 +88,7 @@ def test_many_searches_equal_single_ones(library: SyncRetriever, full: bool) -> 
     search()
 
 
-def test_queries_with_options_of_their_own(library: SyncRetriever) -> None:
+def test_queries_with_options_of_their_own(library):
     vector = tuple(np.ones(DIMENSIONS).tolist())
     queries = [SearchQuery("sea", top_k=7), "hill", SearchQuery(query_embedding=vector), SearchQuery("sea", vector)]
     together = library.search_many(iter(queries))
@@ -104,10 +96,7 @@ def test_queries_with_options_of_their_own(library: SyncRetriever) -> None:
     assert [plain(results) for results in together] == [plain(library.search(query)) for query in queries]
 
 
-# --- one batch, one snapshot ----------------------------------------------------------------------------------------
-
-
-def test_a_filter_is_read_once(library: SyncRetriever, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_filter_is_read_once(library, monkeypatch):
     read, parse = [], request.parse_filters
     monkeypatch.setattr(request, "parse_filters", lambda filters, names: read.append(filters) or parse(filters, names))
     both = library.search_many(["sea", "hill river"], filters="even == true", boost={"even == true": 2.0})
@@ -118,7 +107,7 @@ def test_a_filter_is_read_once(library: SyncRetriever, monkeypatch: pytest.Monke
     assert all(hit.metadata["even"] for one in both for hit in one)
 
 
-def test_the_model_is_asked_once_and_never_twice_for_a_query(database_url: str) -> None:
+def test_the_model_is_asked_once_and_never_twice_for_a_query(database_url):
     embedder = BatchEmbedder()
     with SyncRetriever(database_url, embedder, use_reranking=False) as retriever:
         retriever.add_documents(texts_of(20))
@@ -132,17 +121,17 @@ def test_the_model_is_asked_once_and_never_twice_for_a_query(database_url: str) 
         assert embedder.batches == [3, 1]
 
 
-def test_an_embedder_without_batches_is_asked_for_each(database_url: str) -> None:
+def test_an_embedder_without_batches_is_asked_for_each(database_url):
     with SyncRetriever(database_url, HashEmbedder(DIMENSIONS), use_reranking=False) as retriever:
         retriever.add_documents(texts_of(20))
         assert plain(retriever.search_many(["sea", "hill"])[1]) == plain(retriever.search("hill"))
 
 
-def test_all_searches_see_one_state(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_searches_see_one_state(database_url, monkeypatch):
     opened = []
     read = Database._read
 
-    async def counted(self: Database, *arguments: Any, **options: Any) -> Any:
+    async def counted(self, *arguments, **options):
         opened.append(self)
         return await read(self, *arguments, **options)
 
@@ -154,10 +143,7 @@ def test_all_searches_see_one_state(database_url: str, monkeypatch: pytest.Monke
         assert len(opened) == 1
 
 
-# --- failures -------------------------------------------------------------------------------------------------------
-
-
-def test_a_leg_that_fails_fails_as_in_a_single_search(database_url: str) -> None:
+def test_a_leg_that_fails_fails_as_in_a_single_search(database_url):
     with SyncRetriever(database_url, BatchEmbedder(), use_reranking=False) as retriever:
         retriever.add_documents(texts_of(20))
         retriever.search("sea")
@@ -169,7 +155,7 @@ def test_a_leg_that_fails_fails_as_in_a_single_search(database_url: str) -> None
         assert len(together[0]) == 5
 
 
-def test_a_model_that_fails_leaves_the_words(database_url: str) -> None:
+def test_a_model_that_fails_leaves_the_words(database_url):
     embedder = BatchEmbedder()
     with SyncRetriever(database_url, embedder, use_reranking=False, cached_queries=0) as retriever:
         retriever.add_documents(texts_of(20))
@@ -186,11 +172,11 @@ def test_a_model_that_fails_leaves_the_words(database_url: str) -> None:
 
 
 @pytest.mark.direct
-def test_a_lost_connection_is_replaced(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    lost: list[int] = []
+def test_a_lost_connection_is_replaced(database_url, monkeypatch):
+    lost = []
     load = retrieval.load_results
 
-    async def losing(snapshot: Any, *arguments: Any, **options: Any) -> Any:
+    async def losing(snapshot, *arguments, **options):
         info = snapshot.connection.info
         lost.append(info.backend_pid)
         if len(lost) == 2:  # in the second search
@@ -207,7 +193,7 @@ def test_a_lost_connection_is_replaced(database_url: str, monkeypatch: pytest.Mo
     assert len(set(lost)) == 2
 
 
-async def test_in_a_transaction_of_ones_own(database_url: str) -> None:
+async def test_in_a_transaction_of_ones_own(database_url):
     async with await psycopg.AsyncConnection.connect(database_url) as connection:
         async with PostgreSQLRetriever(
             embedding_model=BatchEmbedder(), connection=connection, use_reranking=False
@@ -221,9 +207,9 @@ async def test_in_a_transaction_of_ones_own(database_url: str) -> None:
         await connection.rollback()
 
 
-def test_bad_queries_are_told_all_at_once(library: SyncRetriever) -> None:
+def test_bad_queries_are_told_all_at_once(library):
     with pytest.raises(ValidationError) as caught:
-        library.search_many(["sea", " ", "x" * 5000, None, 5])  # type: ignore[list-item]
+        library.search_many(["sea", " ", "x" * 5000, None, 5])
     assert [(error.row, error.code) for error in caught.value.errors] == [
         (1, "blank"),
         (2, "too_long"),
@@ -235,12 +221,12 @@ def test_bad_queries_are_told_all_at_once(library: SyncRetriever) -> None:
     assert [error.row for error in caught.value.errors] == [-1]
     for queries in ("sea", b"sea", None, 5, {"sea": 1}, SearchQuery("sea")):
         with pytest.raises(ValidationError, match="queries must be a list of str"):
-            library.search_many(queries)  # type: ignore[arg-type]
+            library.search_many(queries)
     with pytest.raises(ConfigurationError, match="top_k"):
         library.search_many([SearchQuery("sea")], 7)
 
 
-def test_too_much_is_refused(library: SyncRetriever) -> None:
+def test_too_much_is_refused(library):
     with pytest.raises(ValidationError, match=r"1,?000 queries"):
         library.search_many(f"q{n}" for n in range(10**9))
     with pytest.raises(ValidationError, match=r"50,?000 chunks"):
@@ -249,7 +235,7 @@ def test_too_much_is_refused(library: SyncRetriever) -> None:
         library.search_many(["sea"] * MAX_QUERIES, 13)
 
 
-def test_a_collection_without_vectors(database_url: str) -> None:
+def test_a_collection_without_vectors(database_url):
     with SyncRetriever(database_url, "none") as retriever:
         retriever.add_documents(texts_of(20))
         assert [one.mode for one in retriever.search_many(["sea", "hill"])] == ["keyword"] * 2
@@ -257,11 +243,8 @@ def test_a_collection_without_vectors(database_url: str) -> None:
             retriever.search_many(["sea"], mode="vector")
 
 
-# --- the command line -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
-def test_on_the_command_line(shell: Shell) -> None:
+def test_on_the_command_line(shell):
     shell("index", "docs", "-c", "handbook", "--model", "none")
     (shell.folder / "questions.txt").write_text("rotate keys\n\n  banana  \nnothing like it\n", encoding="utf-8")
     lines = shell.objects("search", "--queries", "questions.txt", "-k", "2", "-c", "handbook")

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 import pytest
 
-from semlex import Document, SearchQuery, SearchResults, SyncRetriever
+from semlex import Document, SearchQuery
 from semlex.answering.questions import MAX_SECONDS, MAX_TERMS, read_terms
 from semlex.chat import Completion
 from semlex.errors import ConfigurationError, ModelError, ValidationError
@@ -34,14 +32,14 @@ class Writer:
 
     calls_at_once = 2
 
-    def __init__(self, *said: Any) -> None:
+    def __init__(self, *said):
         self.said, self.sent = list(said), []
         self.may_answer = threading.Event()
         self.may_answer.set()
 
     identity = "writer@test"
 
-    def complete(self, messages: Any, schema: Any = None) -> Completion:
+    def complete(self, messages, schema=None):
         self.sent.append(messages)
         self.may_answer.wait(60)
         said = self.said.pop(0) if len(self.said) > 1 else self.said[0]
@@ -49,34 +47,31 @@ class Writer:
             raise said
         return Completion(said if isinstance(said, str) else json.dumps(said))
 
-    def stream(self, messages: Any, schema: Any = None) -> Iterator[Any]:
+    def stream(self, messages, schema=None):
         yield self.complete(messages, schema)
 
-    def close(self) -> None:
+    def close(self):
         self.may_answer.set()
 
 
-def plain(results: SearchResults) -> dict[str, Any]:
+def plain(results):
     return {name: value for name, value in results.to_dict().items() if name not in ("timings", "query_cached", "legs")}
 
 
 @pytest.fixture(scope="module")
-def library(new_database: Callable[[], str]) -> Iterator[SyncRetriever]:
+def library(new_database):
     """Three documents; tests only read them."""
     with sync_opened(new_database(), 32) as retriever:
         retriever.add_documents([Document(text, id=name) for name, text in TEXTS.items()])
         yield retriever
 
 
-# --- terms of the caller -------------------------------------------------------------------------------------------
-
-
-def test_terms_are_searched_with_the_question_by_both_searches(library: SyncRetriever) -> None:
+def test_terms_are_searched_with_the_question_by_both_searches(library):
     assert library.search(QUESTION)[0].id == "colours"
     for mode in ("hybrid", "vector", "keyword"):
         assert library.search(QUESTION, terms=TERMS, mode=mode)[0].id == "codes", mode
     found = library.search(QUESTION, terms=TERMS, explain=True)
-    assert "status" in [term.term for term in found.explanation.hits[0].terms]  # type: ignore[union-attr]
+    assert "status" in [term.term for term in found.explanation.hits[0].terms]
     assert "terms searched, too: exit status of the runner\n" in str(found.explanation)
     assert library.context(QUESTION, terms=TERMS).sources[0].hits[0].id == "codes"
     assert library.answer(QUESTION, terms=TERMS).context.sources[0].hits[0].id == "codes"
@@ -85,7 +80,7 @@ def test_terms_are_searched_with_the_question_by_both_searches(library: SyncRetr
     assert library.search_page(first.next_cursor or "")[0].id == library.search(QUESTION, terms=TERMS)[1].id
 
 
-def test_the_vector_is_the_mean_direction(library: SyncRetriever) -> None:
+def test_the_vector_is_the_mean_direction(library):
     embedder = HashEmbedder(32)
     mean = embedder.embed_query(QUESTION) + embedder.embed_query(TERMS)
     mean /= np.linalg.norm(mean)
@@ -95,19 +90,19 @@ def test_the_vector_is_the_mean_direction(library: SyncRetriever) -> None:
 
 
 @pytest.mark.parametrize("terms", [None, "", "  ", [], [""], '"" - ?'])
-def test_without_terms_a_search_is_the_plain_one(library: SyncRetriever, terms: Any) -> None:
+def test_without_terms_a_search_is_the_plain_one(library, terms):
     assert plain(library.search(QUESTION, terms=terms)) == plain(library.search(QUESTION))
     assert Request.of(QUESTION, names=Names("semlex", "c"), options={"terms": terms}).embedded_texts == (QUESTION,)
 
 
-def test_many_searches_with_terms_equal_single_ones(library: SyncRetriever) -> None:
+def test_many_searches_with_terms_equal_single_ones(library):
     queries = [SearchQuery(QUESTION, terms=TERMS), SearchQuery(QUESTION), SearchQuery(TERMS, terms=["red", "build"])]
     many = library.search_many([*queries, QUESTION])
     assert list(map(plain, many)) == [plain(library.search(query)) for query in [*queries, QUESTION]]
     assert plain(many[0]) == plain(library.search(QUESTION, terms=TERMS)) != plain(many[1])
 
 
-def test_only_the_question_excludes_and_demands(library: SyncRetriever) -> None:
+def test_only_the_question_excludes_and_demands(library):
     found = library.search("build -log", terms='-runner --exit "grass grows" status?')
     assert {hit.id for hit in found} == {"codes", "other"}
     assert {hit.id for hit in library.search('"red or green"', terms="grass")} == {"colours"}
@@ -115,7 +110,7 @@ def test_only_the_question_excludes_and_demands(library: SyncRetriever) -> None:
 
 
 @pytest.mark.parametrize("terms", [5, [1], "x" * (MAX_TERMS_BYTES + 1), ["x" * 600, "y" * 600], "a\0", "\ud800"])
-def test_wrong_terms_are_refused(library: SyncRetriever, terms: Any) -> None:
+def test_wrong_terms_are_refused(library, terms):
     for call in (library.search, library.context, library.answer):
         with pytest.raises((ConfigurationError, ValidationError), match="terms"):
             call(QUESTION, terms=terms)
@@ -123,23 +118,20 @@ def test_wrong_terms_are_refused(library: SyncRetriever, terms: Any) -> None:
         SearchQuery(QUESTION, terms=terms)
 
 
-def test_terms_need_a_question(library: SyncRetriever) -> None:
+def test_terms_need_a_question(library):
     with pytest.raises(ConfigurationError, match="together with a question"):
         library.search(vector=np.ones(32), terms=TERMS)
     with pytest.raises(ConfigurationError, match="brings its own terms"):
         library.search(SearchQuery(QUESTION, terms=TERMS), terms="others")
 
 
-# --- terms of a language model --------------------------------------------------------------------------------------
-
-
-def made(url: str, model: Writer, **options: Any) -> SyncRetriever:
+def made(url, model, **options):
     retriever = sync_opened(url, 32, chat_model=model, **options)
     retriever.add_documents([Document(text, id=name) for name, text in TEXTS.items()])
     return retriever
 
 
-def test_a_model_writes_the_terms_once(database_url: str) -> None:
+def test_a_model_writes_the_terms_once(database_url):
     model = Writer({"terms": ["exit status", "runner"]})
     with made(database_url, model) as retriever:
         retriever.describe("Manual of a test runner")
@@ -166,7 +158,7 @@ def test_a_model_writes_the_terms_once(database_url: str) -> None:
         assert len(model.sent) == 3
 
 
-def test_terms_are_kept_for_the_last_questions_of_one_model(database_url: str) -> None:
+def test_terms_are_kept_for_the_last_questions_of_one_model(database_url):
     model = Writer({"terms": ["exit status"]})
     with made(database_url, model, cached_queries=2) as retriever:
         for asked in ("first", "second", "first", "third", "first", "second"):
@@ -186,17 +178,17 @@ def test_terms_are_kept_for_the_last_questions_of_one_model(database_url: str) -
     assert len(model.sent) == 8
 
 
-def test_a_description_that_changes_meanwhile_does_not_keep_the_terms_of_the_old_one(database_url: str) -> None:
+def test_a_description_that_changes_meanwhile_does_not_keep_the_terms_of_the_old_one(database_url):
     model = Writer({"terms": ["exit status"]})
     with made(database_url, model) as retriever:
         complete = model.complete
 
-        def describe_meanwhile(*given: Any) -> Completion:
-            model.complete = complete  # type: ignore[method-assign]
+        def describe_meanwhile(*given):
+            model.complete = complete
             retriever.describe("Manual of a test runner")
             return complete(*given)
 
-        model.complete = describe_meanwhile  # type: ignore[method-assign]
+        model.complete = describe_meanwhile
         for _ in range(2):
             retriever.search(QUESTION, rewrite=True)
         assert len(model.sent) == 2
@@ -208,7 +200,7 @@ def test_a_description_that_changes_meanwhile_does_not_keep_the_terms_of_the_old
      {"terms": ["As a language model I am not able to write such terms, sorry."]}, {"terms": ["выход", "код"]},
      {"terms": ["\u202e\u200b", "\ud800", "a\nb"]}, ModelError("the model's server is away"), RuntimeError(QUESTION)],
 )  # fmt: skip
-def test_the_plain_question_answers_if_the_model_writes_no_terms(library_with: Any, said: Any) -> None:
+def test_the_plain_question_answers_if_the_model_writes_no_terms(library_with, said):
     retriever, model = library_with
     model.said[:] = [said]
     found, usual = retriever.search(QUESTION, rewrite=True), retriever.search(QUESTION)
@@ -221,20 +213,20 @@ def test_the_plain_question_answers_if_the_model_writes_no_terms(library_with: A
 
 
 @pytest.fixture
-def library_with(library_and_model: tuple[SyncRetriever, Writer]) -> tuple[SyncRetriever, Writer]:
+def library_with(library_and_model):
     library_and_model[1].sent.clear()
     return library_and_model
 
 
 @pytest.fixture(scope="module")
-def library_and_model(new_database: Callable[[], str]) -> Iterator[tuple[SyncRetriever, Writer]]:
+def library_and_model(new_database):
     model = Writer("")
     with made(new_database(), model) as retriever:
         retriever.describe("Manual of a test runner")
         yield retriever, model
 
 
-def test_what_a_model_writes_is_trimmed() -> None:
+def test_what_a_model_writes_is_trimmed():
     said = {
         "terms": ["- `exit` **status**", "1. codes", "EXIT STATUS", "-x", '"a phrase"', "выход", *map(str, range(20))]
     }
@@ -246,7 +238,7 @@ def test_what_a_model_writes_is_trimmed() -> None:
 
 
 @pytest.mark.parametrize("deadline", [None, 4.0])
-async def test_the_plain_question_answers_if_the_model_is_late(database_url: str, deadline: float | None) -> None:
+async def test_the_plain_question_answers_if_the_model_is_late(database_url, deadline):
     clock, model = ManualClock(), Writer({"terms": ["exit status"]})
     model.may_answer.clear()
     async with opened(database_url, 32, chat_model=model, clock=clock) as retriever:
@@ -263,7 +255,7 @@ async def test_the_plain_question_answers_if_the_model_is_late(database_url: str
         model.may_answer.set()
 
 
-def test_rewriting_is_off_unless_it_is_configured(database_url: str) -> None:
+def test_rewriting_is_off_unless_it_is_configured(database_url):
     model = Writer({"terms": ["exit status", "runner"]})
     with made(database_url, model, search_defaults={"rewrite": True}) as retriever:
         assert retriever.search(QUESTION)[0].id == "codes"

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
-from semlex import Document, SyncRetriever, TermOverlapReranker
+from semlex import Document, TermOverlapReranker
 from semlex.errors import ConfigurationError
 from tests.support.retrievers import sync_opened
-from tests.support.shell import Shell
 
 WORDS = ("sea", "hill", "river", "stone", "cloud", "grass", "wind", "light")
 DIMENSIONS = 16
@@ -25,12 +20,12 @@ class FailingReranker:
 
     identity = "failing"
 
-    def score(self, query: str, texts: Sequence[str]) -> NDArray[np.float32]:
+    def score(self, query, texts):
         raise RuntimeError
 
 
 @pytest.fixture(scope="module")
-def texts(new_database: Callable[[], str]) -> str:
+def texts(new_database):
     """A database with 200 texts, 10 of them without a vector; tests only read it."""
     chance = np.random.default_rng(4)
     url = new_database()
@@ -43,13 +38,13 @@ def texts(new_database: Callable[[], str]) -> str:
 
 
 @pytest.fixture(scope="module")
-def retriever(texts: str) -> Iterator[SyncRetriever]:
+def retriever(texts):
     with sync_opened(texts, DIMENSIONS) as retriever:
         yield retriever
 
 
 @pytest.fixture(scope="module")
-def reranked(texts: str) -> Iterator[SyncRetriever]:
+def reranked(texts):
     with sync_opened(texts, DIMENSIONS, TermOverlapReranker()) as retriever:
         yield retriever
 
@@ -59,9 +54,7 @@ queries = st.lists(st.sampled_from(WORDS), min_size=1, max_size=4).map(" ".join)
 
 @pytest.mark.slow
 @given(query=queries, least=st.floats(-1, 1), top_k=st.integers(1, 50), mode=st.sampled_from(["hybrid", "vector"]))
-def test_the_hits_are_those_of_a_search_without_it_that_reach_it(
-    retriever: SyncRetriever, query: str, least: float, top_k: int, mode: Any
-) -> None:
+def test_the_hits_are_those_of_a_search_without_it_that_reach_it(retriever, query, least, top_k, mode):
     """In their order, and among all candidates: not among the first `top_k` alone."""
     every = retriever.search(query, 200, mode=mode, tuning={"candidates": 200})
     found = retriever.search(query, top_k, mode=mode, tuning={"candidates": 200}, min_similarity=least)
@@ -75,7 +68,7 @@ def test_the_hits_are_those_of_a_search_without_it_that_reach_it(
 
 @pytest.mark.slow
 @given(query=queries, least=st.floats(0, 1))
-def test_the_rerankers_score_is_one_as_well(reranked: SyncRetriever, query: str, least: float) -> None:
+def test_the_rerankers_score_is_one_as_well(reranked, query, least):
     every = reranked.search(query, 10)
     found = reranked.search(query, 10, min_rerank=least)
     assert [hit.id for hit in found] == [hit.id for hit in every if (hit.rerank_score or 0.0) >= least]
@@ -83,7 +76,7 @@ def test_the_rerankers_score_is_one_as_well(reranked: SyncRetriever, query: str,
         assert any("no candidate reaches min_rerank" in warning for warning in found.warnings)
 
 
-def test_many_at_once_and_in_groups(retriever: SyncRetriever) -> None:
+def test_many_at_once_and_in_groups(retriever):
     [one, other] = retriever.search_many(["sea hill", "wind light"], 20, min_similarity=0.4)
     for query, results in (("sea hill", one), ("wind light", other)):
         assert [hit.id for hit in results] == [hit.id for hit in retriever.search(query, 20, min_similarity=0.4)]
@@ -92,7 +85,7 @@ def test_many_at_once_and_in_groups(retriever: SyncRetriever) -> None:
     assert all((hit.vector_score or -1) >= 0.4 for document in grouped.documents for hit in document.hits)
 
 
-def test_chunks_without_a_vector_are_left_out_and_counted(retriever: SyncRetriever) -> None:
+def test_chunks_without_a_vector_are_left_out_and_counted(retriever):
     assert any(hit.id.startswith("bare") for hit in retriever.search("sea hill 3", 20))
     found = retriever.search("sea hill 3", 200, tuning={"candidates": 200}, min_similarity=-1)
     assert len(found) > 0
@@ -100,7 +93,7 @@ def test_chunks_without_a_vector_are_left_out_and_counted(retriever: SyncRetriev
     assert any(warning.startswith("10 chunks were left out") for warning in found.warnings)
 
 
-def test_a_reranker_that_fails_lets_nothing_through(texts: str) -> None:
+def test_a_reranker_that_fails_lets_nothing_through(texts):
     with sync_opened(texts, DIMENSIONS, FailingReranker()) as retriever:
         assert len(retriever.search("sea", 5)) == 5
         found = retriever.search("sea", 5, min_rerank=0.1)
@@ -123,13 +116,13 @@ def test_a_reranker_that_fails_lets_nothing_through(texts: str) -> None:
         ({"min_rerank": 0.5, "rerank": False}, "needs a reranker"),
     ],
 )
-def test_what_no_search_can_keep_is_refused(retriever: SyncRetriever, options: dict[str, Any], match: str) -> None:
+def test_what_no_search_can_keep_is_refused(retriever, options, match):
     with pytest.raises(ConfigurationError, match=match):
         retriever.search("sea", 5, **options)
 
 
 @pytest.mark.slow
-def test_scores_that_a_collection_does_not_have(database_url: str) -> None:
+def test_scores_that_a_collection_does_not_have(database_url):
     with sync_opened(database_url, "none", collection="words") as plain:
         plain.add_documents([Document("sea", id="sea")])
         with pytest.raises(ConfigurationError, match="this search has no vector"):
@@ -140,7 +133,7 @@ def test_scores_that_a_collection_does_not_have(database_url: str) -> None:
             far.search(vector=[1.0, 0.0], min_similarity=0.5)
 
 
-def test_on_the_command_line(shell: Shell) -> None:
+def test_on_the_command_line(shell):
     (shell.folder / "page.md").write_text("# Keys\n\nKeys are rotated in May.", encoding="utf-8")
     shell("index", "page.md", "-c", "c", "--model", "static")
     [near, *_] = shell.objects("search", "keys", "-c", "c", "--min-similarity", "0.1")

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from typing import Any
-
 import numpy as np
 import psycopg
 import pytest
 
-from semlex import Document, Explanation, IvfflatIndex, PostgreSQLRetriever, SearchDefaults, TermOverlapReranker
+from semlex import Document, IvfflatIndex, SearchDefaults, TermOverlapReranker
 from semlex.errors import ConfigurationError, ValidationError
 from tests.support.retrievers import arguments_in, opened, sync_opened
 
 VECTORS = "semlex.default_collection_embedding_1"
 
 
-def codes(told: Explanation) -> list[str]:
+def codes(told):
     return [reason.code for reason in told.reasons]
 
 
-async def helps(retriever: PostgreSQLRetriever, told: Explanation, question: str, **options: Any) -> bool:
+async def helps(retriever, told, question, **options):
     """Whether the arguments that the first reason names bring the chunk into the answer."""
     given = arguments_in(told.reasons[0].remedy)
     assert given, told.reasons[0].remedy
@@ -28,10 +25,7 @@ async def helps(retriever: PostgreSQLRetriever, told: Explanation, question: str
     return told.chunk in {hit.id for hit in found}
 
 
-# --- in the answer, or out of the search before it began -------------------------------------------------------------
-
-
-async def test_a_document_that_is_there(database_url: str) -> None:
+async def test_a_document_that_is_there(database_url):
     async with opened(database_url, 16) as retriever:
         await retriever.add_documents([Document("a key", id="a"), Document("a key and a vault", id="b")])
         hits = await retriever.search("vault key")
@@ -48,7 +42,7 @@ async def test_a_document_that_is_there(database_url: str) -> None:
         assert told.to_dict()["legs"][0]["leg"] == "vector"
 
 
-async def test_the_filter_names_its_smallest_part(database_url: str) -> None:
+async def test_the_filter_names_its_smallest_part(database_url):
     async with opened(database_url, 16) as retriever:
         documents = [Document(f"a key {year}", {"year": year, "lang": "de"}, id=str(year)) for year in (2019, 2021)]
         await retriever.add_documents(documents)
@@ -62,7 +56,7 @@ async def test_the_filter_names_its_smallest_part(database_url: str) -> None:
         assert '@source_document == "x" and @document == "' in own.reasons[0].text
 
 
-async def test_words_that_the_question_excludes_or_demands(database_url: str) -> None:
+async def test_words_that_the_question_excludes_or_demands(database_url):
     async with opened(database_url, 16) as retriever:
         await retriever.add_documents([Document("dogs chase a cat", id="a"), Document("a cat chases dogs", id="b")])
         for question, text in (
@@ -82,7 +76,7 @@ async def test_words_that_the_question_excludes_or_demands(database_url: str) ->
         assert codes(await retriever.why("a", "cat -dog", mode="vector")) == ["excluded"]
 
 
-async def test_a_chunk_without_a_vector(database_url: str) -> None:
+async def test_a_chunk_without_a_vector(database_url):
     async with opened(database_url, 16) as retriever:
         await retriever.add_documents([Document(f"key {n}", id=f"k{n}") for n in range(5)] + [Document("fig", id="x")])
         with psycopg.connect(database_url) as connection:
@@ -97,14 +91,11 @@ async def test_a_chunk_without_a_vector(database_url: str) -> None:
         assert (await retriever.why("x", "key", top_k=6)).found
 
 
-# --- beyond a leg's depth, below k -----------------------------------------------------------------------------------
-
-
 KEYS = {f"k{n:02}": "key " * (60 - n) + f"n{n} stone" for n in range(60)} | {"fig": "a fig"}
 
 
 @pytest.fixture(scope="module")
-def keys_url(new_database: Callable[[], str]) -> str:
+def keys_url(new_database):
     url = new_database()
     with sync_opened(url, 16) as retriever:
         retriever.add_documents([Document(text, id=name) for name, text in KEYS.items()])
@@ -112,14 +103,14 @@ def keys_url(new_database: Callable[[], str]) -> str:
 
 
 @pytest.fixture
-async def keys(keys_url: str) -> AsyncIterator[PostgreSQLRetriever]:
+async def keys(keys_url):
     """60 documents that hold *key* the more often the lower their number, and one that does not; tests only read."""
     async with opened(keys_url, 16) as retriever:
         yield retriever
 
 
 @pytest.mark.parametrize("mode", [None, "vector", "keyword"])
-async def test_depth_and_top_k(keys: PostgreSQLRetriever, mode: Any) -> None:
+async def test_depth_and_top_k(keys, mode):
     beyond = {"vector": ["beyond_vector_depth"], "keyword": ["beyond_keyword_depth"]}
     options = {"mode": mode, "top_k": 5, "tuning": {"candidates": 10}}
     for name in ("k09", "k30", "k59"):
@@ -145,7 +136,7 @@ async def test_depth_and_top_k(keys: PostgreSQLRetriever, mode: Any) -> None:
     assert await helps(keys, far, "key", **(options | {"mode": None}))
 
 
-async def test_thresholds(keys: PostgreSQLRetriever) -> None:
+async def test_thresholds(keys):
     ordered = list(await keys.search("key", 61))
     last = next(hit for hit in reversed(ordered) if hit.vector_score is not None)
     least = (last.vector_score or 0.0) + 1e-3
@@ -159,7 +150,7 @@ async def test_thresholds(keys: PostgreSQLRetriever) -> None:
     assert far.code in {"below_top_k", "beyond_vector_depth"}
 
 
-async def test_pages_and_groups(keys: PostgreSQLRetriever) -> None:
+async def test_pages_and_groups(keys):
     ordered = [hit.id for hit in await keys.search("key", 61, max_results=61)]
     third = await keys.why(ordered[12], "key", 5, max_results=20)
     assert (third.code, third.fused_rank) == ("below_top_k", 13)
@@ -185,7 +176,7 @@ async def test_pages_and_groups(keys: PostgreSQLRetriever) -> None:
     await keys.delete(parts)
 
 
-async def test_a_reranker_puts_it_below(database_url: str) -> None:
+async def test_a_reranker_puts_it_below(database_url):
     async with opened(database_url, 16, TermOverlapReranker()) as retriever:
         texts = ["key " * 40, *(f"key vault {n}" for n in range(30))]
         await retriever.add_documents([Document(text, id=f"d{n}") for n, text in enumerate(texts)])
@@ -207,7 +198,7 @@ async def test_a_reranker_puts_it_below(database_url: str) -> None:
 
 
 @pytest.mark.slow
-async def test_the_vector_index_passes_a_chunk_over(database_url: str) -> None:
+async def test_the_vector_index_passes_a_chunk_over(database_url):
     vectors = np.random.default_rng(3).normal(size=(2_000, 16)).astype(np.float32)
     async with opened(database_url, "none", keyword="none") as retriever:
         await retriever.add_documents([Document(f"text {n}", id=f"d{n}") for n in range(2_000)], vectors)
@@ -229,11 +220,8 @@ async def test_the_vector_index_passes_a_chunk_over(database_url: str) -> None:
         assert (await retriever.why(missed[0], vector=query, top_k=30, tuning={"probes": 100})).found
 
 
-# --- what is not known, and who may ask ------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("engine", ["tsvector", "none"])
-async def test_other_engines_say_what_they_do_not_know(database_url: str, engine: str) -> None:
+async def test_other_engines_say_what_they_do_not_know(database_url, engine):
     async with opened(database_url, 16, keyword=engine) as retriever:
         await retriever.add_documents([Document(f"key {n}", id=f"k{n}") for n in range(40)] + [Document("fig", id="x")])
         told = await retriever.why("x", "key", tuning={"candidates": 10})
@@ -247,7 +235,7 @@ async def test_other_engines_say_what_they_do_not_know(database_url: str, engine
             assert deep.found or (deep.code, deep.legs[0].rank or 0) > ("", 10)
 
 
-async def test_without_vectors(database_url: str) -> None:
+async def test_without_vectors(database_url):
     async with opened(database_url, "none") as retriever:
         await retriever.add_documents([Document("a key", id="a"), Document("a fig", id="b")])
         told = await retriever.why("b", "key")
@@ -257,7 +245,7 @@ async def test_without_vectors(database_url: str) -> None:
         assert not {"question", "hold", "holds"} & set(str(told).split())
 
 
-async def test_a_leg_that_fails_is_a_note(database_url: str) -> None:
+async def test_a_leg_that_fails_is_a_note(database_url):
     async with opened(database_url, 16) as retriever:
         await retriever.add_documents([Document("a key", id="a"), Document("a fig", id="b")])
         async with retriever._handle.opened.database.connection() as connection:
@@ -268,7 +256,7 @@ async def test_a_leg_that_fails_is_a_note(database_url: str) -> None:
         assert (await retriever.why("a", "key")).found
 
 
-async def test_inside_a_transaction_of_the_callers(database_url: str) -> None:
+async def test_inside_a_transaction_of_the_callers(database_url):
     async with opened(database_url, 16) as retriever:
         await retriever.add_documents([Document("a key", id="a")])
         async with await psycopg.AsyncConnection.connect(database_url) as connection:
@@ -280,20 +268,17 @@ async def test_inside_a_transaction_of_the_callers(database_url: str) -> None:
         assert (await retriever.why("b", "key")).code == "never_seen"
 
 
-async def test_what_is_refused(database_url: str) -> None:
+async def test_what_is_refused(database_url):
     async with opened(database_url, 16) as retriever:
         for document in ("", "a\0b", 5, "x" * 5_000):
             with pytest.raises(ValidationError, match="document"):
-                await retriever.why(document, "key")  # type: ignore[arg-type]
+                await retriever.why(document, "key")
         with pytest.raises(ConfigurationError, match="explain"):
-            await retriever.search("key", explain=1)  # type: ignore[arg-type]
-
-
-# --- what an answer rests on -----------------------------------------------------------------------------------------
+            await retriever.search("key", explain=1)
 
 
 @pytest.mark.parametrize("fusion", ["score", "rrf"])
-async def test_an_explained_search_is_the_search(keys: PostgreSQLRetriever, fusion: Any) -> None:
+async def test_an_explained_search_is_the_search(keys, fusion):
     plain = await keys.search("key n30", 7, fusion=fusion)
     results = await keys.search("key n30", 7, fusion=fusion, explain=True)
     assert [hit.id for hit in results] == [hit.id for hit in plain]
@@ -312,7 +297,7 @@ async def test_an_explained_search_is_the_search(keys: PostgreSQLRetriever, fusi
 
 
 @pytest.mark.parametrize("mode", ["vector", "keyword"])
-async def test_one_search_alone_is_explained_without_a_fusion(keys: PostgreSQLRetriever, mode: Any) -> None:
+async def test_one_search_alone_is_explained_without_a_fusion(keys, mode):
     """Even where a sample of the vectors is in memory, as after any hybrid search."""
     await keys.search("key n30")
     results = await keys.search("key n30", 7, mode=mode, explain=True)
@@ -323,10 +308,7 @@ async def test_one_search_alone_is_explained_without_a_fusion(keys: PostgreSQLRe
     assert str(told)
 
 
-# --- what the retriever was made with --------------------------------------------------------------------------------
-
-
-DEFAULTS: list[dict[str, Any]] = [
+DEFAULTS = [
     {"top_k": 1},
     {"min_similarity": 0.9},
     {"min_similarity": 0.9, "mode": "keyword"},
@@ -339,7 +321,7 @@ DEFAULTS: list[dict[str, Any]] = [
 ]
 
 
-async def test_the_search_is_that_of_search(database_url: str) -> None:
+async def test_the_search_is_that_of_search(database_url):
     question = "what about a key"
     texts = ["a key", "a key turns", "a vault with a key and a lock", "a lock"]
     vectors = [[1.0, 0.0], [0.3, 1.0], [0.0, 1.0], [0.95, 0.1]]
@@ -357,7 +339,7 @@ async def test_the_search_is_that_of_search(database_url: str) -> None:
                 assert set(hits.warnings) <= set(told.notes), defaults
 
 
-async def test_an_argument_goes_before_what_the_retriever_was_made_with(database_url: str) -> None:
+async def test_an_argument_goes_before_what_the_retriever_was_made_with(database_url):
     async with opened(database_url, 16, search_defaults=SearchDefaults(top_k=1, route="rules")) as retriever:
         await retriever.add_documents([Document("a key", id="a"), Document("a key and a vault", id="b")])
         assert (await retriever.why("a", "vault key")).code == "below_top_k"

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from semlex import Document, Explanation, SyncRetriever
+from semlex import Document, SyncRetriever
 from semlex.errors import ConfigurationError
 
 PAGE = (
@@ -19,7 +17,7 @@ PAGE = (
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     """A folder with files that are read, and of every kind that is not."""
     docs = tmp_path / "docs"
     for name, content in {
@@ -42,17 +40,17 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def retriever(database_url: str, folder: Path) -> Iterator[SyncRetriever]:
+def retriever(database_url, folder):
     with SyncRetriever(database_url, "none", use_reranking=False) as opened:
         opened.index(folder)
         yield opened
 
 
-def why(retriever: SyncRetriever, document: object) -> Explanation:
+def why(retriever, document):
     return retriever.why(str(document), "vault")
 
 
-def test_files_that_a_run_passes_by(retriever: SyncRetriever, folder: Path) -> None:
+def test_files_that_a_run_passes_by(retriever, folder):
     for name, text in {
         "server.log": "no loader reads files of the format .log",
         ".hidden.md": "hidden",
@@ -70,7 +68,7 @@ def test_files_that_a_run_passes_by(retriever: SyncRetriever, folder: Path) -> N
         assert why(retriever, name).code in {"found", "no_shared_word"}, name
 
 
-def test_files_that_cannot_be_read(retriever: SyncRetriever, folder: Path) -> None:
+def test_files_that_cannot_be_read(retriever, folder):
     for name, code in (("picture.txt", "binary"), ("latin.txt", "not_utf8")):
         told = why(retriever, name)
         assert (told.code, code in told.reasons[0].text) == ("unreadable", True)
@@ -87,7 +85,7 @@ def test_files_that_cannot_be_read(retriever: SyncRetriever, folder: Path) -> No
     assert why(retriever, "blank.md").code == "empty"
 
 
-def test_what_no_run_has_seen(retriever: SyncRetriever, folder: Path, tmp_path: Path) -> None:
+def test_what_no_run_has_seen(retriever, folder, tmp_path):
     nobody = why(retriever, "nobody")
     assert (nobody.code, nobody.name, nobody.legs) == ("never_seen", None, ())
     assert "did you mean keys.md?" in why(retriever, "kesy.md").reasons[0].text
@@ -111,7 +109,7 @@ def test_what_no_run_has_seen(retriever: SyncRetriever, folder: Path, tmp_path: 
     assert (away.code, "cannot be reached from here" in away.reasons[0].text) == ("never_seen", True)
 
 
-def test_what_was_deleted(retriever: SyncRetriever, folder: Path) -> None:
+def test_what_was_deleted(retriever, folder):
     retriever.delete(document="sub/fruit.txt")
     told = why(retriever, "sub/fruit.txt")
     assert (told.code, "semlex delete: sub/fruit.txt" in told.reasons[0].text) == ("deleted", True)
@@ -129,7 +127,7 @@ def test_what_was_deleted(retriever: SyncRetriever, folder: Path) -> None:
     assert why(retriever, folder / "keys.md").found
 
 
-def test_names(retriever: SyncRetriever, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names(retriever, folder, tmp_path, monkeypatch):
     retriever.add_documents(
         [Document("a vault", {"source_document": "safe.pdf"}, id="v1"), Document("vault", id="id:9")]
     )

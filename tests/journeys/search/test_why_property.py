@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semlex import Document, SyncRetriever, TermOverlapReranker
+from semlex import Document, TermOverlapReranker
 from semlex.proof.check import plain_bm25
 from semlex.testing import HashEmbedder
 from tests.support.retrievers import arguments_in, opened, sync_opened
@@ -23,12 +21,12 @@ EMBEDDER = HashEmbedder(16)
 
 
 @pytest.fixture(scope="module")
-def retriever(new_database: Callable[[], str]) -> Iterator[SyncRetriever]:
+def retriever(new_database):
     with sync_opened(new_database(), EMBEDDER) as retriever:
         yield retriever
 
 
-def is_rank(rank: int | None, mine: float, scores: list[float], close: float) -> bool:
+def is_rank(rank, mine, scores, close):
     """Whether a rank is that of a score, whatever the order among those that are as good as equal."""
     better = sum(score > mine + close for score in scores)
     as_good = sum(score >= mine - close for score in scores)
@@ -46,18 +44,7 @@ def is_rank(rank: int | None, mine: float, scores: list[float], close: float) ->
     more=st.integers(0, 3),
     picked=st.integers(0, 23),
 )
-def test_it_agrees_with_an_exhaustive_search(
-    *,
-    retriever: SyncRetriever,
-    texts: list[list[str]],
-    question: list[str],
-    excluded: str | None,
-    mode: str | None,
-    filters: str | None,
-    top_k: int,
-    more: int,
-    picked: int,
-) -> None:
+def test_it_agrees_with_an_exhaustive_search(*, retriever, texts, question, excluded, mode, filters, top_k, more, picked):
     stored = {name: " ".join(words) for name, words in zip(NAMES, texts, strict=False)}
     numbers = {name: number for number, name in enumerate(stored)}
     passing = {
@@ -72,8 +59,8 @@ def test_it_agrees_with_an_exhaustive_search(
     retriever.add_documents(
         [Document(text, {"n": numbers[one], "even": numbers[one] % 2 == 0}, id=one) for one, text in stored.items()]
     )
-    hits = retriever.search(asked, top_k, **options)  # type: ignore[arg-type]
-    told = retriever.why(name, asked, top_k, **options)  # type: ignore[arg-type]
+    hits = retriever.search(asked, top_k, **options)
+    told = retriever.why(name, asked, top_k, **options)
     # Presence.
     place = next((hit.rank for hit in hits if hit.id == name), None)
     assert (told.found, told.rank) == (place is not None, place)
@@ -107,19 +94,19 @@ def test_it_agrees_with_an_exhaustive_search(
     # What is said to help does.
     given_again = arguments_in(told.reasons[0].remedy)
     if given_again:
-        again = retriever.search(asked, **({"top_k": top_k} | options | given_again))  # type: ignore[arg-type]
+        again = retriever.search(asked, **({"top_k": top_k} | options | given_again))
         assert name in {hit.id for hit in again}
     elif not told.found and not out:
         assert {reason.code for reason in told.reasons} <= {"no_shared_word", "beyond_vector_depth"}
 
 
-def drawn(chance: random.Random) -> tuple[str, dict[str, Any]]:
+def drawn(chance):
     """A question, and options of a search of every kind."""
     question = " ".join(chance.sample(WORDS, chance.randrange(1, 4)))
     question += f" -{chance.choice(WORDS)}" if chance.random() < 0.2 else ""
     question += f' "{" ".join(chance.sample(WORDS, 2))}"' if chance.random() < 0.15 else ""
     top_k = chance.randrange(1, 16)
-    options: dict[str, Any] = {
+    options = {
         "rerank": chance.choice([True, False]),
         "mode": chance.choice([None, "vector", "keyword"]),
         "fusion": chance.choice(["score", "rrf", "linear"]),
@@ -138,9 +125,9 @@ def drawn(chance: random.Random) -> tuple[str, dict[str, Any]]:
 
 
 @pytest.mark.slow
-async def test_what_is_said_to_help_helps(database_url: str, full: bool) -> None:
+async def test_what_is_said_to_help_helps(database_url, full):
     """Of groups, lists, fusions, boosts and rerankers, too. Of a reranker nothing is promised."""
-    chance, seen, helped = random.Random(5), Counter[str](), 0
+    chance, seen, helped = random.Random(5), Counter(), 0
     async with opened(database_url, EMBEDDER, TermOverlapReranker()) as retriever:
         texts = [" ".join(chance.choices(WORDS, k=chance.randrange(1, 9))) for _ in range(80)]
         await retriever.add_documents(
