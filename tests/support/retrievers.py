@@ -39,25 +39,27 @@ def sync_opened(url: str | None = None, model: Any = 8, reranker: Any = None, **
     return SyncRetriever(url, **_options(model, reranker, options))
 
 
+def _documents(texts: dict[str, str] | list[Document]) -> list[Document]:
+    return [Document(text, id=name) for name, text in texts.items()] if isinstance(texts, dict) else texts
+
+
 @asynccontextmanager
 async def filled(
-    url: str, texts: dict[str, str] | list[Document], model: Any = 8, reranker: Any = None, **options: Any
+    url: str | None, texts: dict[str, str] | list[Document], model: Any = 8, reranker: Any = None, **options: Any
 ) -> AsyncIterator[PostgreSQLRetriever]:
     """A retriever whose collection has these documents, or texts by id."""
-    documents = [Document(text, id=name) for name, text in texts.items()] if isinstance(texts, dict) else texts
     async with opened(url, model, reranker, **options) as retriever:
-        await retriever.add_documents(documents)
+        await retriever.add_documents(_documents(texts))
         yield retriever
 
 
 @contextmanager
 def sync_filled(
-    url: str, texts: dict[str, str] | list[Document], model: Any = 8, reranker: Any = None, **options: Any
+    url: str | None, texts: dict[str, str] | list[Document], model: Any = 8, reranker: Any = None, **options: Any
 ) -> Iterator[SyncRetriever]:
     """The same for ``with``."""
-    documents = [Document(text, id=name) for name, text in texts.items()] if isinstance(texts, dict) else texts
     with sync_opened(url, model, reranker, **options) as retriever:
-        retriever.add_documents(documents)
+        retriever.add_documents(_documents(texts))
         yield retriever
 
 

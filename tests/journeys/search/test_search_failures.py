@@ -6,6 +6,7 @@ import threading
 import traceback
 from contextlib import contextmanager
 from dataclasses import fields, replace
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -25,8 +26,9 @@ from semlex.store.query.leg import PlainKeywordLeg, Statement
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
 from semlex.types.results import SearchResult
+from tests.support.databases import execute
 from tests.support.manual_clock import ManualClock
-from tests.support.retrievers import opened
+from tests.support.retrievers import filled, ids_of, opened
 from tests.support.waiting import held as held_table
 
 COUNT = 60
@@ -38,21 +40,30 @@ DEADLINE = 600.0
 FOREVER = 120.0
 
 
-class FailingEmbedder(HashEmbedder):
+class Faulty:
     """Fails, or waits, or answers nonsense when it is told to; else as usual."""
 
+    error = answer = None
+
     def __init__(self):
-        super().__init__(8)
-        self.error = None
-        self.answer = None
         self.free = threading.Event()
         self.free.set()
 
-    def embed_query(self, text):
+    def set_answer(self):
         assert self.free.wait(FOREVER)
         if self.error is not None:
             raise self.error
-        return super().embed_query(text) if self.answer is None else self.answer
+        return self.answer
+
+
+class FailingEmbedder(Faulty, HashEmbedder):
+    def __init__(self):
+        HashEmbedder.__init__(self, 8)
+        Faulty.__init__(self)
+
+    def embed_query(self, text):
+        answer = self.set_answer()
+        return super().embed_query(text) if answer is None else answer
 
 
 class FakeReranker:
@@ -98,27 +109,13 @@ def clock():
 @pytest_asyncio.fixture
 async def retriever(database_url, embedder, reranker, clock):
     """60 documents; after each test both legs answer again, on the same retriever."""
-    async with opened(database_url, embedder, reranker, clock=clock, max_connections=2) as made:
-        await made.add_documents([Document(f"text number {n}", id=f"d{n}") for n in range(COUNT)])
+    texts = {f"d{n}": f"text number {n}" for n in range(COUNT)}
+    async with filled(database_url, texts, embedder, reranker, clock=clock, max_connections=2) as made:
         yield made
         embedder.error = embedder.answer = None
-        with psycopg.connect(database_url) as connection:
-            row = connection.execute(
-                "SELECT count(*) FROM information_schema.tables WHERE table_name = 'default_collection_posting'"
-            ).fetchone()
-        results = await made.search("text number 7", 3, rerank=False, mode=None if row == (1,) else "vector")
+        [[has_words]] = execute(database_url, "SELECT to_regclass('semlex.default_collection_posting') IS NOT NULL")
+        results = await made.search("text number 7", 3, rerank=False, mode=None if has_words else "vector")
         assert (len(results), results.warnings) == (3, [])
-
-
-async def test_a_reranker_of_ones_own_may_score_as_it_likes(retriever, reranker):
-    reranker.answer = np.linspace(-9, 4, 12, dtype=np.float32)
-    results = await retriever.search("text number 7", 3, rerank_weight=1)
-    assert (results.warnings, results.reranker_model) == ([], reranker.identity)
-    assert [hit.rerank_score for hit in results] == [float(score) for score in reranker.answer[:-4:-1]]
-    again = [SearchResult(**{one.name: getattr(hit, one.name) for one in fields(hit)}) for hit in results]
-    assert again == list(results)
-    for hit in results:
-        assert replace(hit, rank=1).rerank_score == hit.metadata["rerank_score"] == hit.rerank_score
 
 
 @contextmanager
@@ -135,34 +132,26 @@ def told(error):
     return "".join(traceback.format_exception(error)) + repr(error)
 
 
-async def test_an_embedder_that_fails(retriever, embedder):
-    for error in (RuntimeError(SECRET), ModelError("the model is broken"), MemoryError(), OSError(SECRET)):
-        embedder.error = error
+async def test_an_embedder_that_fails_or_answers_nonsense(retriever, embedder):
+    errors = (RuntimeError(SECRET), ModelError("the model is broken"), MemoryError(), OSError(SECRET))
+    nonsense = (np.full(8, np.nan, np.float32), np.zeros(8, np.float32))
+    for embedder.error, embedder.answer in (*((one, None) for one in errors), *((None, one) for one in nonsense)):
         results = await retriever.search("text number 7", 3, rerank=False)
-        assert (results.mode, results.requested_mode, len(results)) == ("keyword", "hybrid", 3), error
+        assert (results.mode, results.requested_mode, len(results)) == ("keyword", "hybrid", 3), embedder.error
         assert (results.embedding_model, results.fusion) == (None, None)
-        assert len(results.warnings) == 1
-        assert "the vector search did not answer" in results.warnings[0]
-        assert SECRET not in results.warnings[0]
+        assert not any(np.isnan(one.keyword_score or 0.0) for one in results)
+        [warning] = results.warnings
+        assert "the vector search did not answer" in warning
+        assert SECRET not in warning
         with pytest.raises(ModelError) as caught:
             await retriever.search("text number 7", mode="vector", rerank=False)
         assert SECRET not in str(caught.value)
-
-
-async def test_an_embedder_that_answers_nonsense(retriever, embedder):
-    for answer in (np.full(8, np.nan, np.float32), np.zeros(8, np.float32)):
-        embedder.answer = answer
-        results = await retriever.search("text number 7", 3, rerank=False)
-        assert (results.mode, len(results), len(results.warnings)) == ("keyword", 3, 1)
-        assert not any(np.isnan(one.keyword_score or 0.0) for one in results)
-        with pytest.raises(ModelError):
-            await retriever.search("text number 7", mode="vector", rerank=False)
     embedder.answer = np.ones(9, np.float32)
     with pytest.raises(ModelMismatchError, match=r"9 dimensions.*8"):
         await retriever.search("text number 7", rerank=False)
 
 
-async def test_an_embedder_that_is_late(retriever, embedder, clock):
+async def test_models_that_are_late(retriever, embedder, reranker, clock):
     with unset(embedder.free):
         searching = retriever.search("text number 7", 3, rerank=False, deadline=DEADLINE)
         results = await clock.expire(DEADLINE * EMBEDDING_SHARE, searching)
@@ -173,6 +162,11 @@ async def test_an_embedder_that_is_late(retriever, embedder, clock):
         searching = retriever.search("text number 8", mode="vector", rerank=False, deadline=DEADLINE)
         with pytest.raises(SearchTimeoutError, match="deadline"):
             await clock.expire(DEADLINE, searching)
+    fused = ids_of(await retriever.search("text number 7", 5, rerank=False))
+    with unset(reranker.free):
+        results = await clock.expire(DEADLINE, retriever.search("text number 7", 5, deadline=DEADLINE))
+    assert (ids_of(results), results.reranker_model) == (fused, None)
+    assert "missed the deadline" in results.warnings[0]
 
 
 async def test_a_models_own_time_out_is_no_deadline(retriever, embedder, reranker):
@@ -188,52 +182,46 @@ async def test_a_models_own_time_out_is_no_deadline(retriever, embedder, reranke
 
 
 async def test_reranking_orders_the_best_candidates(retriever, reranker):
-    fused = await retriever.search("text number 7", 20, rerank=False, tuning={"candidates": COUNT})
+    asked = partial(retriever.search, "text number 7", tuning={"candidates": COUNT})
+    fused = await asked(20, rerank=False)
     assert (fused.reranker_model, reranker.seen) == (None, [])
-    results = await retriever.search("text number 7", 5, tuning={"candidates": COUNT}, rerank_weight=1)
+    results = await asked(5, rerank_weight=1)
     # The best 4 x top_k of the fusion are judged, and the best of these come back.
-    assert [len(texts) for texts in reranker.seen] == [20]
-    assert reranker.seen[0] == [one.content for one in fused]
+    assert reranker.seen == [[one.content for one in fused]]
     numbers = sorted((int(one.id[1:]) for one in fused), reverse=True)[:5]
-    assert [one.id for one in results] == [f"d{number}" for number in numbers]
+    assert ids_of(results) == [f"d{number}" for number in numbers]
     assert results.reranker_model == "fake reranker 1"
     assert [one.rank for one in results] == [1, 2, 3, 4, 5]
     for one, number in zip(results, numbers, strict=True):
         assert one.rerank_score == one.metadata["rerank_score"] == pytest.approx(number / COUNT)
         assert one.fused_score is not None
-    unchanged = await retriever.search("text number 7", 5, tuning={"candidates": COUNT}, rerank_weight=0)
-    assert [one.id for one in unchanged] == [one.id for one in fused[:5]]
-    mixed = await retriever.search("text number 7", 20, tuning={"candidates": COUNT})
-    scores = [one.mixed_score for one in mixed]
-    assert scores == sorted(scores, reverse=True)
+    assert ids_of(await asked(5, rerank_weight=0)) == ids_of(fused[:5])
+    mixed = await asked(20)
+    assert [one.mixed_score for one in mixed] == sorted((one.mixed_score for one in mixed), reverse=True)
     assert None not in {one.rerank_score for one in mixed}
-
-
-async def test_equal_judgements_keep_the_fused_order(retriever, reranker):
-    fused = await retriever.search("text number 7", 5, rerank=False)
-    reranker.answer = np.full(20, 0.5, np.float32)
-    assert [one.id for one in await retriever.search("text number 7", 5)] == [one.id for one in fused]
+    reranker.answer = np.full(20, 0.5, np.float32)  # equal judgements keep the order
+    assert ids_of(await asked(5)) == ids_of(fused[:5])
+    reranker.answer = np.linspace(-9, 4, 12, dtype=np.float32)  # scores may be of any size
+    results = await asked(3, rerank_weight=1)
+    assert (results.warnings, results.reranker_model) == ([], reranker.identity)
+    assert [hit.rerank_score for hit in results] == [float(score) for score in reranker.answer[:-4:-1]]
+    again = [SearchResult(**{one.name: getattr(hit, one.name) for one in fields(hit)}) for hit in results]
+    assert again == list(results)
+    for hit in results:
+        assert replace(hit, rank=1).rerank_score == hit.metadata["rerank_score"] == hit.rerank_score
 
 
 async def test_a_reranker_that_fails(retriever, reranker):
-    fused = [one.id for one in await retriever.search("text number 7", 5, rerank=False)]
+    fused = ids_of(await retriever.search("text number 7", 5, rerank=False))
     nonsense = (np.ones(3, np.float32), np.full(20, np.nan, np.float32), np.ones((20, 2), np.float32), [SECRET])
-    for error, answer in ((RuntimeError(SECRET), None), (ModelError(SECRET), None), *((None, one) for one in nonsense)):
-        reranker.error, reranker.answer = error, answer
+    errors = (RuntimeError(SECRET), ModelError(SECRET))
+    for reranker.error, reranker.answer in (*((one, None) for one in errors), *((None, one) for one in nonsense)):
         results = await retriever.search("text number 7", 5)
-        assert [one.id for one in results] == fused
+        assert ids_of(results) == fused
         assert results.reranker_model is None
         assert [one.rerank_score for one in results] == [None] * 5
         assert "the reranker failed" in results.warnings[0]
         assert SECRET not in results.warnings[0]
-
-
-async def test_a_reranker_that_is_late(retriever, reranker, clock):
-    fused = [one.id for one in await retriever.search("text number 7", 5, rerank=False)]
-    with unset(reranker.free):
-        results = await clock.expire(DEADLINE, retriever.search("text number 7", 5, deadline=DEADLINE))
-    assert ([one.id for one in results], results.reranker_model) == (fused, None)
-    assert "missed the deadline" in results.warnings[0]
 
 
 class SlowChat:
@@ -295,15 +283,13 @@ async def test_a_reranker_that_opens_late(database_url, reranker, monkeypatch):
         assert opening == [1]
 
 
-async def test_reranking_without_a_reranker(database_url):
-    async with opened(database_url) as retriever:
-        with pytest.raises(ConfigurationError, match="reranker_model"):
-            await retriever.search("text", rerank=True)
-
-
-async def test_a_keyword_leg_that_fails(retriever, embedder, database_url):
-    with psycopg.connect(database_url, autocommit=True) as connection:
-        connection.execute("DROP TABLE semlex.default_collection_posting")
+async def test_a_leg_that_fails(retriever, embedder, database_url):
+    execute(database_url, f"ALTER TABLE {VECTORS} RENAME TO elsewhere")
+    results = await retriever.search("text number 7", 3, rerank=False)
+    assert (results.mode, len(results)) == ("keyword", 3)
+    assert "the vector search did not answer" in results.warnings[0]
+    execute(database_url, "ALTER TABLE semlex.elsewhere RENAME TO default_collection_embedding_1")
+    execute(database_url, "DROP TABLE semlex.default_collection_posting")
     results = await retriever.search("text number 7", 3, rerank=False)
     assert (results.mode, len(results)) == ("vector", 3)
     assert "the keyword search did not answer" in results.warnings[0]
@@ -314,16 +300,6 @@ async def test_a_keyword_leg_that_fails(retriever, embedder, database_url):
     with pytest.raises((StoreError, ModelError)) as failure:
         await retriever.search(f"text number 7 {SECRET}", rerank=False)
     assert SECRET not in told(failure.value)
-
-
-async def test_a_vector_leg_that_fails(retriever, database_url):
-    with psycopg.connect(database_url, autocommit=True) as connection:
-        connection.execute(f"ALTER TABLE {VECTORS} RENAME TO elsewhere")
-    results = await retriever.search("text number 7", 3, rerank=False)
-    assert (results.mode, len(results)) == ("keyword", 3)
-    assert "the vector search did not answer" in results.warnings[0]
-    with psycopg.connect(database_url, autocommit=True) as connection:
-        connection.execute("ALTER TABLE semlex.elsewhere RENAME TO default_collection_embedding_1")
 
 
 @pytest.mark.slow
@@ -382,13 +358,12 @@ async def test_an_exact_look_again_that_is_late_leaves_the_first_answer(retrieve
 async def test_a_users_connection_is_usable_after_a_leg_failed(database_url):
     async with (
         await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection,
-        opened(connection=connection) as retriever,
+        filled(None, {"a": "text"}, connection=connection) as retriever,
+        connection.transaction(),
     ):
-        await retriever.add_documents([Document("text", id="a")])
-        async with connection.transaction():
-            await connection.execute("CREATE TABLE own (n int)")
-            await connection.execute("DROP TABLE semlex.default_collection_posting")
-            results = await retriever.search("text")
-            assert (results.mode, [one.id for one in results]) == ("vector", ["a"])
-            await connection.execute("INSERT INTO own VALUES (1)")
-        assert await (await connection.execute("SELECT count(*) FROM own")).fetchone() == (1,)
+        await connection.execute("CREATE TABLE own (n int)")
+        await connection.execute("DROP TABLE semlex.default_collection_posting")
+        results = await retriever.search("text")
+        assert (results.mode, ids_of(results)) == ("vector", ["a"])
+        await connection.execute("INSERT INTO own VALUES (1)")
+    assert execute(database_url, "SELECT count(*) FROM own") == [(1,)]
