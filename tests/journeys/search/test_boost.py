@@ -123,24 +123,3 @@ def test_many_factors_stay_finite(library):
         found = library.search("cat ship", 60, boost=[("not exists nothing", factor)] * 100)
         assert [hit.fused_score is not None and np.isfinite(hit.fused_score) for hit in found] == [True] * len(found)
         assert len(found) > 30
-
-
-@pytest.mark.slow
-def test_on_the_command_line(shell):
-    shell("index", "docs")
-    done = shell(
-        "search",
-        "-v",
-        "key fruit",
-        "--boost",
-        '0.25 @source_document == "keys.md"',
-        "--boost",
-        "2 exists @source_document",
-    )
-    assert "times 0.5" in done.stdout
-    assert "times 2" in done.stdout
-    first, *_ = shell.objects("search", "key fruit", "--boost", '9 @source_document == "fruit.txt"')
-    assert (first["source_document"], first["boost"]) == ("fruit.txt", 9.0)
-    assert "--boost takes a factor" in shell("search", "key", "--boost", "exists @source_document", code=2).stderr
-    assert "column 1" in shell("search", "key", "--boost", "2 @urri == 'x'", code=2).stderr
-    assert "--boost" in shell("search", "--after", "x", "--boost", "2 exists @source_document", code=2).stderr

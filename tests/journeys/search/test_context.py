@@ -293,26 +293,3 @@ def test_nothing_found(database_url):
     with SyncRetriever(database_url, "none", use_reranking=False) as retriever:
         context = retriever.context("lion")
     assert (context.text, context.sources, context.tokens, context.left_out) == ("", (), 0, ())
-
-
-@pytest.mark.slow
-def test_the_command(shell):
-    shell("index", "docs", "-c", "c", "--model", "none")
-    done = shell("context", "when", "are", "keys", "rotated", "-c", "c", "--tokens", "200")
-    lines = done.stdout.splitlines()
-    assert lines[2] == "[1] keys.md:1 — Keys"
-    assert lines[4] == "# Keys"
-    assert lines[3].replace("<", ">") == lines[-1]
-    assert "1 passage" in done.stderr
-    [made] = shell.objects("context", "when are keys rotated", "-c", "c", "--tokens", "200")
-    [source] = made["sources"]
-    assert (source["place"], source["location"]) == ("line 1", "keys.md:1")
-    assert source["text"] in made["text"]
-    assert made["mark"] in made["text"]
-    assert made["tokens"] <= 200
-    assert made["search"]["hits"] >= 1
-    assert len(source["hits"]) == made["search"]["hits"]
-    done = shell("context", "keys", "-c", "c", "--tokens", "5")
-    assert done.stdout == ""
-    assert "raise tokens" in done.stderr
-    assert "order" in shell("context", "keys", "-c", "c", "--order", "rank", code=2).stderr

@@ -233,29 +233,3 @@ def test_as_json(library):
     shown = json.loads(json.dumps(facets.to_dict()))
     assert shown["facets"]["year"] == {"field": "year", "values": [{"value": 2000, "count": 20}], "left_out": 0}
     assert (shown["of"], shown["exact"], shown["chunks"]) == ("filter", True, 20)
-
-
-@pytest.mark.slow
-def test_on_the_command_line(shell):
-    shell("index", "docs", "-c", "handbook", "--model", "none")
-    [shown] = shell.objects("fields", "facets", "@source", "@source_document", "-c", "handbook")
-    assert shown["facets"]["@source"]["values"] == [{"value": "docs", "count": shown["chunks"]}]
-    [shown] = shell.objects(
-        "fields",
-        "facets",
-        "@source_document",
-        "--query",
-        "banana",
-        "--mode",
-        "keyword",
-        "--filter",
-        '@source == "docs"',
-    )
-    assert shown["facets"]["@source_document"]["values"] == [{"value": "fruit.txt", "count": 1}]
-    assert shown["of"] == "candidates"
-    done = shell("fields", "facets", "@source_document", "missing", "--limit", "1")
-    assert done.stdout.splitlines()[0] == "@source_document"
-    assert "and 1 more value" in done.stdout
-    assert "no values" in done.stdout
-    assert "that pass the filter" in done.stderr
-    assert "@source" in shell("fields", "facets", "@sourse", code=2).stderr

@@ -187,15 +187,3 @@ def test_as_json(library):
 def test_bad_options(library, options, told):
     with pytest.raises(ConfigurationError, match=told):
         library.search("sea", 5, **options)
-
-
-@pytest.mark.slow
-def test_on_the_command_line(shell):
-    shell("index", "docs", "-c", "handbook", "--model", "none")
-    *hits, _ = shell.objects("search", "keys vault banana", "--group", "1", "-c", "handbook")
-    assert [(hit["document"], hit["source_document"]) for hit in hits] == [(1, "keys.md"), (2, "fruit.txt")]
-    shown = shell("search", "keys vault banana", "--group", "2", "-c", "handbook").stdout
-    assert shown.splitlines()[0] == "keys.md"
-    assert shown.count("keys.md") == 2  # the document and its chunk
-    assert "--group" in shell("search", "--after", "x", "--group", "2", code=2).stderr
-    assert "group_size" in shell("search", "keys", "--group", "0", code=2).stderr

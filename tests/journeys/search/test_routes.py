@@ -232,27 +232,6 @@ def test_a_server_that_fails_is_left_to_the_rules(database_url):
     assert KEY not in str(context.warnings)
 
 
-@pytest.mark.slow
-def test_the_command_line(shell):
-    shell("index", "docs", "--model", "none")
-    for command in (["search"], ["context"], ["ask"]):
-        assert (
-            "route: analytical, by rules: it contains 'why'"
-            in shell(*command, "why rotate keys", "--route", "rules").stderr
-        )
-    [*_, summary] = shell.objects("search", "why rotate keys", "--route", "rules")
-    assert summary["route"] == {"kind": "analytical", "by": "rules", "reason": "it contains 'why'", "warning": None}
-    assert shell.objects("ask", "keys", "--route", "rules")[0]["route"]["kind"] == "exploratory"
-    assert shell.objects("context", "keys", "--route", "rules")[0]["search"]["route"]["kind"] == "exploratory"
-    assert "must be rules or chat" in shell("search", "keys", "--route", "best", code=2).stderr
-    assert "must be rules or chat" in shell("eval", "docs", "--route", "best", code=2).stderr
-    assert "--chat-model" in shell("search", "keys", "--route", "chat", code=2).stderr
-    with chat_server(lambda _: '{"kind": "factual", "reason": "\\u001b[2Jno"}') as double:
-        done = shell("search", "keys", "--route", "chat", "--chat-model", f"{double.url}/v1#small")
-    assert "route: factual, by the language model:" in done.stderr
-    assert "\x1b[2J" not in done.stderr
-
-
 async def test_routed_and_not_routed_are_compared(database_url):
     queries = {"a": "who turns the dome?", "b": "why is the dome turned?", "c": "dome"}
     async with PostgreSQLRetriever(database_url, HashEmbedder(32), "none", collection="measured") as retriever:

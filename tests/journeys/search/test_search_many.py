@@ -241,25 +241,3 @@ def test_a_collection_without_vectors(database_url):
         assert [one.mode for one in retriever.search_many(["sea", "hill"])] == ["keyword"] * 2
         with pytest.raises(EmbeddingsMissingError):
             retriever.search_many(["sea"], mode="vector")
-
-
-@pytest.mark.slow
-def test_on_the_command_line(shell):
-    shell("index", "docs", "-c", "handbook", "--model", "none")
-    (shell.folder / "questions.txt").write_text("rotate keys\n\n  banana  \nnothing like it\n", encoding="utf-8")
-    lines = shell.objects("search", "--queries", "questions.txt", "-k", "2", "-c", "handbook")
-    for number, question in enumerate(("rotate keys", "banana", "nothing like it"), 1):
-        own = [line for line in lines if line["query"] == number]
-        single = shell.objects("search", question, "-k", "2", "-c", "handbook")
-        assert own[-1]["question"] == question
-        for line, expected in zip(own, single, strict=True):
-            assert {**expected, "query": number, "question": question} == line or "type" in line
-            assert line["warnings"] == expected["warnings"] if "type" in line else True
-    shown = shell("search", "--queries", "questions.txt", "-c", "handbook").stdout
-    assert shown.index("rotate keys") < shown.index("banana") < shown.index("nothing found")
-    assert "question" in shell("search", "keys", "--queries", "questions.txt", code=2).stderr
-    assert "missing.txt" in shell("search", "--queries", "missing.txt", code=2).stderr
-    (shell.folder / "questions.txt").write_bytes(b"\xff\n")
-    assert "UTF-8" in shell("search", "--queries", "questions.txt", code=2).stderr
-    (shell.folder / "questions.txt").write_text("\n", encoding="utf-8")
-    assert "no question in questions.txt" in shell("search", "--queries", "questions.txt", code=2).stderr

@@ -131,14 +131,3 @@ def test_scores_that_a_collection_does_not_have(database_url):
         far.add_documents([Document("sea", id="sea")], [[1.0, 0.0]])
         with pytest.raises(ConfigurationError, match="compares by l2"):
             far.search(vector=[1.0, 0.0], min_similarity=0.5)
-
-
-def test_on_the_command_line(shell):
-    (shell.folder / "page.md").write_text("# Keys\n\nKeys are rotated in May.", encoding="utf-8")
-    shell("index", "page.md", "-c", "c", "--model", "static")
-    [near, *_] = shell.objects("search", "keys", "-c", "c", "--min-similarity", "0.1")
-    assert near["vector_score"] > 0.1
-    done = shell("search", "keys", "-c", "c", "--min-similarity", "0.99")
-    assert "no candidate reaches min_similarity" in done.stdout + done.stderr
-    assert "must be a number" in shell("search", "keys", "-c", "c", "--min-similarity", "high", code=2).stderr
-    assert "needs a reranker" in shell("search", "keys", "-c", "c", "--min-rerank", "0.5", code=2).stderr
