@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from semlex import Document, PostgreSQLRetriever, SearchResult, SyncRetriever
+from semlex import Document, PostgreSQLRetriever, SearchResult, SearchResults, SyncRetriever
 from semlex.clock import SYSTEM, Clock
 from semlex.store.postgres.database import Database
 from semlex.testing import HashEmbedder
@@ -65,6 +65,12 @@ def sync_filled(
 
 def ids_of(results: Iterable[SearchResult]) -> list[str]:
     return [hit.id for hit in results]
+
+
+def plain(results: SearchResults) -> dict[str, Any]:
+    """What is the same for every search that finds the same."""
+    left_out = ("timings", "query_cached", "legs")
+    return {name: value for name, value in results.to_dict().items() if name not in left_out}
 
 
 def openings(patch: pytest.MonkeyPatch) -> list[Database]:

@@ -9,14 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from psycopg.conninfo import make_conninfo
 
-from semlex import Document, PostgreSQLRetriever, SearchQuery, SyncRetriever, TermOverlapReranker
+from semlex import Document, SearchQuery, TermOverlapReranker
 from semlex.errors import ConfigurationError, EmbeddingsMissingError, ModelError, ValidationError
 from semlex.search import request, retrieval
 from semlex.search.planner import MAX_ROWS
 from semlex.search.request import MAX_QUERIES
 from semlex.store.postgres.database import Database
 from semlex.testing import HashEmbedder
+from tests.support.databases import execute
 from tests.support.properties import examples
+from tests.support.retrievers import filled, plain, sync_filled, sync_opened
 
 WORDS = ("sea", "hill", "river", "stone", "cloud", "grass", "wind", "light")
 DIMENSIONS = 16
@@ -46,18 +48,10 @@ def texts_of(count):
     return [Document(text, {"even": n % 2 == 0}, id=f"d{n:03}") for n, text in enumerate(words)]
 
 
-def plain(results):
-    shown = results.to_dict()
-    left_out = ("timings", "query_cached", "legs")
-    return {name: value for name, value in shown.items() if name not in left_out}
-
-
 @pytest.fixture(scope="module")
 def library(new_database):
     """200 documents; tests only read it."""
-    url = new_database()
-    with SyncRetriever(url, BatchEmbedder(), TermOverlapReranker(), use_reranking=True) as retriever:
-        retriever.add_documents(texts_of(200))
+    with sync_filled(new_database(), texts_of(200), BatchEmbedder(), TermOverlapReranker()) as retriever:
         yield retriever
 
 
@@ -69,21 +63,15 @@ def test_many_searches_equal_single_ones(library, full):
     @given(
         queries=st.lists(QUERY, max_size=6),
         top_k=st.integers(1, 30),
-        options=st.fixed_dictionaries(
-            {
-                "mode": st.sampled_from(["vector", "keyword", "hybrid", None]),
-                "fusion": st.sampled_from(["score", "rrf", "linear"]),
-                "filters": st.sampled_from([None, {"even": True}, {"odd": 1}]),
-                "rerank": st.sampled_from([None, False]),
-            }
-        ),
+        mode=st.sampled_from(["vector", "keyword", "hybrid", None]),
+        fusion=st.sampled_from(["score", "rrf", "linear"]),
+        filters=st.sampled_from([None, {"even": True}, {"odd": 1}]),
+        rerank=st.sampled_from([None, False]),
     )
     @settings(max_examples=2_000 if full else examples(30))
-    def search(queries, top_k, options):
+    def search(queries, top_k, **options):
         together = library.search_many(queries, top_k, **options)
-        assert [plain(results) for results in together] == [
-            plain(library.search(query, top_k, **options)) for query in queries
-        ]
+        assert list(map(plain, together)) == [plain(library.search(query, top_k, **options)) for query in queries]
 
     search()
 
@@ -93,7 +81,7 @@ def test_queries_with_options_of_their_own(library):
     queries = [SearchQuery("sea", top_k=7), "hill", SearchQuery(query_embedding=vector), SearchQuery("sea", vector)]
     together = library.search_many(iter(queries))
     assert [len(results) for results in together] == [7, 5, 5, 5]
-    assert [plain(results) for results in together] == [plain(library.search(query)) for query in queries]
+    assert list(map(plain, together)) == [plain(library.search(query)) for query in queries]
 
 
 def test_a_filter_is_read_once(library, monkeypatch):
@@ -107,10 +95,15 @@ def test_a_filter_is_read_once(library, monkeypatch):
     assert all(hit.metadata["even"] for one in both for hit in one)
 
 
-def test_the_model_is_asked_once_and_never_twice_for_a_query(database_url):
-    embedder = BatchEmbedder()
-    with SyncRetriever(database_url, embedder, use_reranking=False) as retriever:
-        retriever.add_documents(texts_of(20))
+def test_the_model_is_asked_once_and_all_searches_see_one_state(database_url, monkeypatch):
+    embedder, opened = BatchEmbedder(), []
+    read = Database._read
+
+    async def counted(self, *arguments, **options):
+        opened.append(self)
+        return await read(self, *arguments, **options)
+
+    with sync_filled(database_url, texts_of(20), embedder) as retriever:
         retriever.search_many(["sea", "hill", "sea", "wind"])
         assert embedder.batches == [3]
         results = retriever.search_many(["sea", "cloud", "hill"])
@@ -119,46 +112,16 @@ def test_the_model_is_asked_once_and_never_twice_for_a_query(database_url):
         assert retriever.search_many([]) == []
         assert retriever.search_many(["sea"], mode="keyword")[0].mode == "keyword"
         assert embedder.batches == [3, 1]
-
-
-def test_an_embedder_without_batches_is_asked_for_each(database_url):
-    with SyncRetriever(database_url, HashEmbedder(DIMENSIONS), use_reranking=False) as retriever:
-        retriever.add_documents(texts_of(20))
+        monkeypatch.setattr(Database, "_read", counted)  # the sample of vectors is in memory now
+        retriever.search_many(["sea", "-sea hill", '"no phrase"', "sea"])
+        assert len(opened) == 1
+    with sync_opened(database_url, DIMENSIONS) as retriever:  # whose model embeds one query after another
         assert plain(retriever.search_many(["sea", "hill"])[1]) == plain(retriever.search("hill"))
 
 
-def test_all_searches_see_one_state(database_url, monkeypatch):
-    opened = []
-    read = Database._read
-
-    async def counted(self, *arguments, **options):
-        opened.append(self)
-        return await read(self, *arguments, **options)
-
-    with SyncRetriever(database_url, BatchEmbedder(), use_reranking=False) as retriever:
-        retriever.add_documents(texts_of(20))
-        retriever.search_many(["sea"])  # the sample of vectors is in memory now
-        monkeypatch.setattr(Database, "_read", counted)
-        retriever.search_many(["sea", "-sea hill", '"no phrase"', "sea"])
-        assert len(opened) == 1
-
-
-def test_a_leg_that_fails_fails_as_in_a_single_search(database_url):
-    with SyncRetriever(database_url, BatchEmbedder(), use_reranking=False) as retriever:
-        retriever.add_documents(texts_of(20))
-        retriever.search("sea")
-        with psycopg.connect(database_url, autocommit=True) as connection:
-            connection.execute(f"ALTER TABLE {VECTORS} RENAME COLUMN embedding TO elsewhere")
-        together = retriever.search_many(["sea", "hill river", "zzqx"])
-        assert [plain(one) for one in together] == [plain(retriever.search(q)) for q in ("sea", "hill river", "zzqx")]
-        assert all(one.mode == "keyword" and "vector search" in str(one.warnings) for one in together)
-        assert len(together[0]) == 5
-
-
-def test_a_model_that_fails_leaves_the_words(database_url):
+def test_what_fails_leaves_the_words_as_in_a_single_search(database_url):
     embedder = BatchEmbedder()
-    with SyncRetriever(database_url, embedder, use_reranking=False, cached_queries=0) as retriever:
-        retriever.add_documents(texts_of(20))
+    with sync_filled(database_url, texts_of(20), embedder, cached_queries=0) as retriever:
         embedder.error = RuntimeError("zebra")
         for results in retriever.search_many(["sea", "hill"]):
             assert results.mode == "keyword"
@@ -167,55 +130,55 @@ def test_a_model_that_fails_leaves_the_words(database_url):
         with pytest.raises(ModelError):
             retriever.search_many(["sea", "hill"], mode="vector")
         embedder.error, embedder.unusable = None, "hill"
-        by_both, by_words = retriever.search_many(["sea", "hill"])
-        assert (by_both.mode, by_words.mode) == ("hybrid", "keyword")
+        assert [one.mode for one in retriever.search_many(["sea", "hill"])] == ["hybrid", "keyword"]
+        embedder.unusable = ""
+        execute(database_url, f"ALTER TABLE {VECTORS} RENAME COLUMN embedding TO elsewhere")
+        together = retriever.search_many(["sea", "hill river", "zzqx"])
+        assert list(map(plain, together)) == [plain(retriever.search(q)) for q in ("sea", "hill river", "zzqx")]
+        assert all(one.mode == "keyword" and "vector search" in str(one.warnings) for one in together)
+        assert len(together[0]) == 5
+    with sync_filled(database_url, texts_of(20), "none", collection="words") as retriever:
+        assert [one.mode for one in retriever.search_many(["sea", "hill"])] == ["keyword"] * 2
+        with pytest.raises(EmbeddingsMissingError):
+            retriever.search_many(["sea"], mode="vector")
 
 
 @pytest.mark.direct
 def test_a_lost_connection_is_replaced(database_url, monkeypatch):
-    lost = []
-    load = retrieval.load_results
+    lost, load = [], retrieval.load_results
 
     async def losing(snapshot, *arguments, **options):
         info = snapshot.connection.info
         lost.append(info.backend_pid)
         if len(lost) == 2:  # in the second search
-            with psycopg.connect(make_conninfo(database_url, host=info.host, port=info.port), autocommit=True) as other:
-                other.execute("SELECT pg_terminate_backend(%s, 5000)", [lost[0]])
+            url = make_conninfo(database_url, host=info.host, port=info.port)
+            execute(url, "SELECT pg_terminate_backend(%s, 5000)", [lost[0]])
         return await load(snapshot, *arguments, **options)
 
-    with SyncRetriever(database_url, BatchEmbedder(), use_reranking=False) as retriever:
-        retriever.add_documents(texts_of(20))
+    with sync_filled(database_url, texts_of(20), BatchEmbedder()) as retriever:
         expected = [plain(retriever.search(query)) for query in ("sea", "hill", "wind")]
         monkeypatch.setattr(retrieval, "load_results", losing)
-        assert [plain(results) for results in retriever.search_many(["sea", "hill", "wind"])] == expected
+        assert list(map(plain, retriever.search_many(["sea", "hill", "wind"]))) == expected
     assert len(lost) == 5
     assert len(set(lost)) == 2
 
 
 async def test_in_a_transaction_of_ones_own(database_url):
     async with await psycopg.AsyncConnection.connect(database_url) as connection:
-        async with PostgreSQLRetriever(
-            embedding_model=BatchEmbedder(), connection=connection, use_reranking=False
-        ) as retriever:
-            await retriever.add_documents(texts_of(20))
+        async with filled(None, texts_of(20), BatchEmbedder(), connection=connection) as retriever:
             together = await retriever.search_many(["sea", "-sea hill"])
             assert [plain(one) for one in together] == [plain(await retriever.search(q)) for q in ("sea", "-sea hill")]
             assert (await retriever.fields.facets(["even"], query="sea")).chunks == 20
             first = await retriever.search("sea", 5, max_results=20)
-            assert len(await retriever.search_page(first.next_cursor or "")) == 5
+            assert len(await retriever.search_page(first.next_cursor)) == 5
         await connection.rollback()
 
 
-def test_bad_queries_are_told_all_at_once(library):
+def test_bad_queries_are_told_all_at_once_and_too_much_is_refused(library):
     with pytest.raises(ValidationError) as caught:
         library.search_many(["sea", " ", "x" * 5000, None, 5])
-    assert [(error.row, error.code) for error in caught.value.errors] == [
-        (1, "blank"),
-        (2, "too_long"),
-        (3, "wrong_type"),
-        (4, "wrong_type"),
-    ]
+    wrong = [(1, "blank"), (2, "too_long"), (3, "wrong_type"), (4, "wrong_type")]
+    assert [(error.row, error.code) for error in caught.value.errors] == wrong
     with pytest.raises(ValidationError) as caught:
         library.search_many(["sea", "hill"], filters={"a": object()})
     assert [error.row for error in caught.value.errors] == [-1]
@@ -224,20 +187,8 @@ def test_bad_queries_are_told_all_at_once(library):
             library.search_many(queries)
     with pytest.raises(ConfigurationError, match="top_k"):
         library.search_many([SearchQuery("sea")], 7)
-
-
-def test_too_much_is_refused(library):
     with pytest.raises(ValidationError, match=r"1,?000 queries"):
         library.search_many(f"q{n}" for n in range(10**9))
-    with pytest.raises(ValidationError, match=r"50,?000 chunks"):
-        library.search_many(["sea"] * (MAX_ROWS // 1000 + 1), 1000, rerank=False)
-    with pytest.raises(ValidationError, match=r"50,?000 chunks"):
-        library.search_many(["sea"] * MAX_QUERIES, 13)
-
-
-def test_a_collection_without_vectors(database_url):
-    with SyncRetriever(database_url, "none") as retriever:
-        retriever.add_documents(texts_of(20))
-        assert [one.mode for one in retriever.search_many(["sea", "hill"])] == ["keyword"] * 2
-        with pytest.raises(EmbeddingsMissingError):
-            retriever.search_many(["sea"], mode="vector")
+    for count, top_k in ((MAX_ROWS // 1000 + 1, 1000), (MAX_QUERIES, 13)):
+        with pytest.raises(ValidationError, match=r"50,?000 chunks"):
+            library.search_many(["sea"] * count, top_k, rerank=False if top_k == 1000 else None)
