@@ -9,17 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semlex import Document, JSONKBRetriever, Route, SearchQuery, SyncRetriever, TermOverlapReranker
+from semlex import JSONKBRetriever, Route, SearchQuery, TermOverlapReranker
 from semlex.answering.questions import MAX_REASON, SEARCHES, WORDS, route_by_rules
 from semlex.errors import ConfigurationError, ValidationError
 from semlex.evaluation import evaluate
 from semlex.models import http_client
-from semlex.retriever.postgres import PostgreSQLRetriever
-from semlex.testing import HashEmbedder
 from semlex.types.queries import DEFAULT_TOP_K
 from tests.support.chat_servers import answer_text, chat_server
 from tests.support.model_servers import KEY, status
 from tests.support.properties import SAME_SURROUNDINGS
+from tests.support.retrievers import filled, ids_of, sync_filled, sync_opened
 
 FACTUAL, ANALYTICAL, EXPLORATORY = "who turns the dome?", "why is the dome turned?", "dome"
 PAGES = {
@@ -34,50 +33,36 @@ def surroundings(monkeypatch):
     monkeypatch.setattr(http_client, "FIRST_WAIT_SECONDS", 0.001)
 
 
-@pytest.mark.parametrize(
-    ("question", "kind"),
-    [
-        ("how often is a key rotated?", "factual"),
-        ("who wrote chapter 3", "factual"),
-        ('"ninety days"', "factual"),
-        ("error 4711", "factual"),
-        ("keys?", "factual"),
-        ("how do I sort a list", "factual"),
-        ("why does the build fail", "analytical"),
-        ("Compare HNSW and IVFFlat.", "analytical"),
-        ("WHAT IS THE DIFFERENCE?", "analytical"),
-        ("who opens it? and when?", "analytical"),
-        ("warum ist das so", "analytical"),
-        ("Was sind die Vorteile?", "analytical"),
-        ("¿Por qué falla?", "analytical"),
-        ("quelle est la différence", "analytical"),
-        ("an overview of why it fails", "analytical"),
-        ("give me an overview of the tools", "exploratory"),
-        ("vector search", "exploratory"),
-        ("Schlüssel", "exploratory"),
-        ("поиск", "exploratory"),
-        ("was gibt es über Schlüssel", "exploratory"),
-        ("qu'y a-t-il sur les clés", "exploratory"),
-        ("háblame de las llaves", "exploratory"),
-        # Without blanks between words they cannot be counted, and there is no list of words of these languages.
-        ("向量搜索", "factual"),
-        ("การค้นหา", "factual"),
-        ("なぜ失敗するのか", "factual"),
-    ],
-)
-def test_rules(question, kind):
-    route = route_by_rules(question)
-    assert (route.kind, route.by, route.warning) == (kind, "rules", None)
-    assert str(route) == f"{kind}, by rules: {route.reason}"
+# Without blanks between words they cannot be counted, and there is no list of words of the languages of the last three.
+KINDS = {
+    "factual": (
+        *("how often is a key rotated?", "who wrote chapter 3", '"ninety days"', "error 4711", "keys?"),
+        *("how do I sort a list", "向量搜索", "การค้นหา", "なぜ失敗するのか"),
+    ),
+    "analytical": (
+        *("why does the build fail", "Compare HNSW and IVFFlat.", "WHAT IS THE DIFFERENCE?", "warum ist das so"),
+        *("who opens it? and when?", "Was sind die Vorteile?", "¿Por qué falla?", "quelle est la différence"),
+        "an overview of why it fails",
+    ),
+    "exploratory": (
+        *("give me an overview of the tools", "vector search", "Schlüssel", "поиск", "háblame de las llaves"),
+        *("was gibt es über Schlüssel", "qu'y a-t-il sur les clés"),
+    ),
+}
 
 
-def test_every_word_of_the_list_leads_to_its_kind():
+def test_rules():
+    for kind, questions in KINDS.items():
+        for question in questions:
+            route = route_by_rules(question)
+            assert (route.kind, route.by, route.warning) == (kind, "rules", None), question
+            assert str(route) == f"{kind}, by rules: {route.reason}"
+    # Every word of the lists leads to its kind.
     for kind, languages in WORDS.items():
-        for phrases in languages.values():
-            for phrase in phrases.split("; "):
-                found = route_by_rules(f"somebody said {phrase.upper()} to me yesterday")
-                assert found.kind in (kind, "analytical"), phrase
-                assert found.kind == kind or any(word in phrase.split() for word in found.reason.split("'")), phrase
+        for phrase in "; ".join(languages.values()).split("; "):
+            found = route_by_rules(f"somebody said {phrase.upper()} to me yesterday")
+            assert found.kind in (kind, "analytical"), phrase
+            assert found.kind == kind or any(word in phrase.split() for word in found.reason.split("'")), phrase
 
 
 @SAME_SURROUNDINGS
@@ -89,14 +74,14 @@ def test_every_text_has_a_kind_and_always_the_same(text):
     assert route.reason
 
 
-@pytest.fixture
-def retriever(database_url, tmp_path):
+@pytest.fixture(scope="module")
+def retriever(new_database, tmp_path_factory):
+    """Two files of two sections each; tests only read them."""
+    folder = tmp_path_factory.mktemp("pages")
     for name, text in PAGES.items():
-        (tmp_path / name).write_text(text, encoding="utf-8")
-    with SyncRetriever(
-        database_url, HashEmbedder(32), TermOverlapReranker(), collection="watch", use_reranking=True
-    ) as retriever:
-        retriever.index(tmp_path, chunk_tokens=16, overlap_tokens=0, min_tokens=1)
+        (folder / name).write_text(text, encoding="utf-8")
+    with sync_opened(new_database(), 32, TermOverlapReranker(), collection="watch") as retriever:
+        retriever.index(folder, chunk_tokens=16, overlap_tokens=0, min_tokens=1)
         yield retriever
 
 
@@ -105,10 +90,9 @@ def test_a_route_sets_depth_reranker_and_grouping(retriever):
     assert plain.route is None
     routed = retriever.search(FACTUAL, 4, route="rules")
     assert routed.route == Route("factual", "rules", "no rule suggests another kind")
-    assert [hit.id for hit in routed] == [hit.id for hit in plain]
+    assert ids_of(routed) == ids_of(plain)
     assert routed.reranker_model == plain.reranker_model is not None
     deep = retriever.search(ANALYTICAL, 4, route="rules", explain=True)
-    assert deep.explanation is not None
     assert deep.explanation.depth == 100
     assert deep.reranker_model is not None
     listed = retriever.search(EXPLORATORY, 4, route="rules")
@@ -120,33 +104,29 @@ def test_a_route_sets_depth_reranker_and_grouping(retriever):
 
 
 def test_what_is_given_goes_before_the_route(retriever):
-    given = retriever.search(
-        EXPLORATORY, 4, route="rules", rerank=True, tuning={"candidates": 7}, group_by="document", group_size=2
-    )
+    grouped = {"group_by": "document", "group_size": 2}
+    given = retriever.search(EXPLORATORY, 4, route="rules", rerank=True, tuning={"candidates": 7}, **grouped)
     assert given.reranker_model is not None
     assert max(len(document.hits) for document in given.documents) == 2
     explained = retriever.search(ANALYTICAL, 2, route="rules", tuning={"candidates": 7}, explain=True).explanation
-    assert explained is not None
     assert explained.depth == 7
     with_least = retriever.search(EXPLORATORY, 2, route="rules", min_rerank=0.01)
     assert with_least.reranker_model is not None
     assert retriever.context(EXPLORATORY, route="rules", min_rerank=0.01).results.reranker_model is not None
     # None is the collection's own, as without it.
     usual = retriever.search(ANALYTICAL, None, route="rules")
-    assert [hit.id for hit in usual] == [hit.id for hit in retriever.search(ANALYTICAL, DEFAULT_TOP_K, route="rules")]
+    assert ids_of(usual) == ids_of(retriever.search(ANALYTICAL, DEFAULT_TOP_K, route="rules"))
     for wrong in ("many", 0, 10**30):
         with pytest.raises((ValidationError, ConfigurationError), match="top_k"):
             retriever.search(ANALYTICAL, wrong, route="rules")
     # Documents are not paged, so a list keeps its chunks.
     page = retriever.search(EXPLORATORY, 2, route="rules", max_results=4)
     assert (page.documents, len(page)) == ([], 2)
-    assert page.next_cursor is not None
     assert len(retriever.search_page(page.next_cursor)) == 2
 
 
-def test_contexts_and_answers_have_it_too(retriever):
+def test_contexts_answers_and_fallbacks_have_it_too(retriever, tmp_path):
     context = retriever.context(EXPLORATORY, route="rules")
-    assert context.results.route is not None
     assert context.results.route.kind == "exploratory"
     names = [hit.source_document for source in context.sources for hit in source.hits]
     assert sorted(names) == ["dome.md", "watch.md"]
@@ -157,13 +137,8 @@ def test_contexts_and_answers_have_it_too(retriever):
     assert retriever.answer(FACTUAL, min_coverage=0).to_dict()["route"] is None
     with pytest.raises(ConfigurationError, match="a search already made: pass route"):
         retriever.answer(FACTUAL, context=context, route="rules")
-
-
-def test_a_fallback_keeps_the_route(retriever, tmp_path):
-    (tmp_path / "kb").mkdir()
-    (tmp_path / "kb" / "one.json").write_text(json.dumps([{"content": "zebras sleep", "metadata": {}}]))
-    other = JSONKBRetriever(tmp_path / "kb")
-    found = retriever.search("zebras", mode="keyword", route="rules", fallback=other)
+    (tmp_path / "one.json").write_text(json.dumps([{"content": "zebras sleep", "metadata": {}}]))
+    found = retriever.search("zebras", mode="keyword", route="rules", fallback=JSONKBRetriever(tmp_path))
     assert found.fallback is not None
     assert found.route is not None
 
@@ -183,25 +158,24 @@ def test_what_cannot_be_routed_is_refused(retriever):
 
 
 def chosen(url, double):
-    retriever = SyncRetriever(url, "none", collection="talk", use_reranking=False, chat_model=f"{double.url}/v1#small")
-    retriever.initialize()
-    retriever.add_documents([Document("The night watch turns the dome.", id="dome")])
-    return retriever
+    texts = {"dome": "The night watch turns the dome."}
+    return sync_filled(url, texts, "none", collection="talk", chat_model=f"{double.url}/v1#small")
 
 
-@pytest.mark.parametrize("form", ["{}", "```json\n{}\n```"])
-def test_the_model_decides(database_url, form):
+def test_the_model_decides(database_url):
     said = json.dumps({"kind": "exploratory", "reason": "a \n subject " + "x" * 500})
-    with chat_server(lambda _: form.format(said)) as double, chosen(database_url, double) as retriever:
-        found = retriever.search(FACTUAL, route="chat")
-    assert found.route is not None
-    assert (found.route.kind, found.route.by, found.route.warning) == ("exploratory", "chat", None)
-    assert found.route.reason.startswith("a subject xxx")
-    assert len(found.route.reason) == MAX_REASON
-    assert len(found.documents) == 1
-    assert found.warnings == []
-    [request] = double.requests
-    assert request.body["messages"][1] == {"role": "user", "content": json.dumps(FACTUAL)}
+    forms = iter(["{}", "```json\n{}\n```"])
+    with chat_server(lambda _: next(forms).format(said)) as double, chosen(database_url, double) as retriever:
+        for _ in range(2):
+            found = retriever.search(FACTUAL, route="chat")
+            assert (found.route.kind, found.route.by, found.route.warning) == ("exploratory", "chat", None)
+            assert found.route.reason.startswith("a subject xxx")
+            assert len(found.route.reason) == MAX_REASON
+            assert len(found.documents) == 1
+            assert found.warnings == []
+    for request in double.requests:
+        assert request.body["messages"][1] == {"role": "user", "content": json.dumps(FACTUAL)}
+    assert len(double.requests) == 2
 
 
 NO_KINDS = (
@@ -210,23 +184,18 @@ NO_KINDS = (
 )
 
 
-def test_an_answer_that_is_no_kind_is_left_to_the_rules(database_url):
+def test_an_answer_that_is_no_kind_and_a_server_that_fails_are_left_to_the_rules(database_url):
     said = iter(NO_KINDS)
     with chat_server(lambda _: next(said)) as double, chosen(database_url, double) as retriever:
         for answer in NO_KINDS:
             found = retriever.search(ANALYTICAL, route="chat")
-            assert found.route is not None
             assert (found.route.kind, found.route.by) == ("analytical", "rules"), answer
-            assert found.warnings == [found.route.warning]
             reason = "its answer was not one of the three kinds of question"
             assert found.warnings == [f"rules chose the route, not the language model: {reason}"], answer
-            assert [hit.id for hit in found] == ["dome"]
-
-
-def test_a_server_that_fails_is_left_to_the_rules(database_url):
+            assert found.warnings == [found.route.warning]
+            assert ids_of(found) == ["dome"]
     with chat_server(lambda _: "", [status(401)] * 9) as double, chosen(database_url, double) as retriever:
         context = retriever.context(FACTUAL, route="chat")
-    assert context.results.route is not None
     assert context.results.route.by == "rules"
     assert any("rules chose the route" in warning for warning in context.warnings)
     assert KEY not in str(context.warnings)
@@ -234,10 +203,8 @@ def test_a_server_that_fails_is_left_to_the_rules(database_url):
 
 async def test_routed_and_not_routed_are_compared(database_url):
     queries = {"a": "who turns the dome?", "b": "why is the dome turned?", "c": "dome"}
-    async with PostgreSQLRetriever(database_url, HashEmbedder(32), "none", collection="measured") as retriever:
-        await retriever.add_documents(
-            [Document("The night watch turns the dome.", id="who"), Document("For the comet it is turned.", id="why")]
-        )
+    texts = {"who": "The night watch turns the dome.", "why": "For the comet it is turned."}
+    async with filled(database_url, texts, 32, collection="measured") as retriever:
         judged = {"a": {"who": 1}, "b": {"why": 1}, "c": {"who": 1}}
         report = await evaluate(retriever, queries, judged, fusions=["score"], route="rules")
         assert (await evaluate(retriever, queries, judged, fusions=["score"])).routes == {}

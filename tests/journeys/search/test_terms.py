@@ -8,7 +8,7 @@ import threading
 import numpy as np
 import pytest
 
-from semlex import Document, SearchQuery
+from semlex import SearchQuery
 from semlex.answering.questions import MAX_SECONDS, MAX_TERMS, read_terms
 from semlex.chat import Completion
 from semlex.errors import ConfigurationError, ModelError, ValidationError
@@ -17,7 +17,7 @@ from semlex.store.schema.names import Names
 from semlex.testing import HashEmbedder
 from semlex.types.queries import MAX_TERMS_BYTES, words_of_terms
 from tests.support.manual_clock import ManualClock
-from tests.support.retrievers import opened, sync_opened
+from tests.support.retrievers import filled, ids_of, plain, sync_filled, sync_opened
 
 QUESTION, TERMS = "why is my build red", "exit status of the runner"
 TEXTS = {
@@ -31,13 +31,12 @@ class Writer:
     """A chat model with set replies that keeps the messages it was sent."""
 
     calls_at_once = 2
+    identity = "writer@test"
 
     def __init__(self, *said):
         self.said, self.sent = list(said), []
         self.may_answer = threading.Event()
         self.may_answer.set()
-
-    identity = "writer@test"
 
     def complete(self, messages, schema=None):
         self.sent.append(messages)
@@ -54,15 +53,10 @@ class Writer:
         self.may_answer.set()
 
 
-def plain(results):
-    return {name: value for name, value in results.to_dict().items() if name not in ("timings", "query_cached", "legs")}
-
-
 @pytest.fixture(scope="module")
 def library(new_database):
     """Three documents; tests only read them."""
-    with sync_opened(new_database(), 32) as retriever:
-        retriever.add_documents([Document(text, id=name) for name, text in TEXTS.items()])
+    with sync_filled(new_database(), TEXTS, 32) as retriever:
         yield retriever
 
 
@@ -77,32 +71,29 @@ def test_terms_are_searched_with_the_question_by_both_searches(library):
     assert library.answer(QUESTION, terms=TERMS).context.sources[0].hits[0].id == "codes"
     assert library.why("codes", QUESTION, terms=TERMS).rank == 1
     first = library.search(QUESTION, 1, terms=TERMS, max_results=3)
-    assert library.search_page(first.next_cursor or "")[0].id == library.search(QUESTION, terms=TERMS)[1].id
-
-
-def test_the_vector_is_the_mean_direction(library):
+    assert library.search_page(first.next_cursor)[0].id == found[1].id
+    # The vector is the mean direction.
     embedder = HashEmbedder(32)
     mean = embedder.embed_query(QUESTION) + embedder.embed_query(TERMS)
     mean /= np.linalg.norm(mean)
     terms, own = library.search(QUESTION, terms=TERMS, mode="vector"), library.search(vector=mean, mode="vector")
-    assert [hit.id for hit in terms] == [hit.id for hit in own]
+    assert ids_of(terms) == ids_of(own)
     np.testing.assert_allclose([hit.vector_score for hit in terms], [hit.vector_score for hit in own], atol=1e-6)
 
 
-@pytest.mark.parametrize("terms", [None, "", "  ", [], [""], '"" - ?'])
-def test_without_terms_a_search_is_the_plain_one(library, terms):
-    assert plain(library.search(QUESTION, terms=terms)) == plain(library.search(QUESTION))
-    assert Request.of(QUESTION, names=Names("semlex", "c"), options={"terms": terms}).embedded_texts == (QUESTION,)
+def test_without_terms_a_search_is_the_plain_one(library):
+    usual = plain(library.search(QUESTION))
+    for terms in (None, "", "  ", [], [""], '"" - ?'):
+        assert plain(library.search(QUESTION, terms=terms)) == usual, terms
+        request = Request.of(QUESTION, names=Names("semlex", "c"), options={"terms": terms})
+        assert request.embedded_texts == (QUESTION,), terms
 
 
-def test_many_searches_with_terms_equal_single_ones(library):
+def test_terms_belong_to_their_question_which_alone_excludes_and_demands(library):
     queries = [SearchQuery(QUESTION, terms=TERMS), SearchQuery(QUESTION), SearchQuery(TERMS, terms=["red", "build"])]
     many = library.search_many([*queries, QUESTION])
     assert list(map(plain, many)) == [plain(library.search(query)) for query in [*queries, QUESTION]]
     assert plain(many[0]) == plain(library.search(QUESTION, terms=TERMS)) != plain(many[1])
-
-
-def test_only_the_question_excludes_and_demands(library):
     found = library.search("build -log", terms='-runner --exit "grass grows" status?')
     assert {hit.id for hit in found} == {"codes", "other"}
     assert {hit.id for hit in library.search('"red or green"', terms="grass")} == {"colours"}
@@ -116,9 +107,6 @@ def test_wrong_terms_are_refused(library, terms):
             call(QUESTION, terms=terms)
     with pytest.raises(ValidationError, match="terms"):
         SearchQuery(QUESTION, terms=terms)
-
-
-def test_terms_need_a_question(library):
     with pytest.raises(ConfigurationError, match="together with a question"):
         library.search(vector=np.ones(32), terms=TERMS)
     with pytest.raises(ConfigurationError, match="brings its own terms"):
@@ -126,9 +114,7 @@ def test_terms_need_a_question(library):
 
 
 def made(url, model, **options):
-    retriever = sync_opened(url, 32, chat_model=model, **options)
-    retriever.add_documents([Document(text, id=name) for name, text in TEXTS.items()])
-    return retriever
+    return sync_filled(url, TEXTS, 32, chat_model=model, **options)
 
 
 def test_a_model_writes_the_terms_once(database_url):
@@ -139,23 +125,32 @@ def test_a_model_writes_the_terms_once(database_url):
         assert model.sent == []
         found = retriever.search(QUESTION, rewrite=True, explain=True)
         assert found[0].id == "codes"
-        assert found.explanation is not None
         assert (found.explanation.terms, found.explanation.terms_by) == ("exit status runner", "writer@test")
-        assert plain(retriever.search(QUESTION, rewrite=True)) == plain(
-            retriever.search(QUESTION, terms=["exit status", "runner"])
-        )
+        given = retriever.search(QUESTION, terms=["exit status", "runner"])
+        assert plain(retriever.search(QUESTION, rewrite=True)) == plain(given)
         assert retriever.context(QUESTION, rewrite=True).sources[0].hits[0].id == "codes"
         assert retriever.why("codes", QUESTION, rewrite=True).rank == 1
-        assert len(model.sent) == 1
-        [_, user] = model.sent[0]
+        [[_, user]] = model.sent
         assert json.loads(user["content"]) == {"question": QUESTION, "collection": "Manual of a test runner"}
         assert retriever.search(QUESTION, rewrite=True, terms="grass river")[0].id == "other"
         first = retriever.search("another question", 1, rewrite=True, max_results=3)
-        retriever.search_page(first.next_cursor or "")
+        retriever.search_page(first.next_cursor)
         assert len(model.sent) == 2
         retriever.describe(None)
         retriever.search(QUESTION, rewrite=True)
         assert len(model.sent) == 3
+        # A description that changes while the model writes keeps no terms of the old one.
+        complete = model.complete
+
+        def describe_meanwhile(*given):
+            model.complete = complete
+            retriever.describe("Manual of another runner")
+            return complete(*given)
+
+        model.complete = describe_meanwhile
+        for _ in range(2):
+            retriever.search("a new question", rewrite=True)
+        assert len(model.sent) == 5
 
 
 def test_terms_are_kept_for_the_last_questions_of_one_model(database_url):
@@ -166,9 +161,7 @@ def test_terms_are_kept_for_the_last_questions_of_one_model(database_url):
         questions = [json.loads(user["content"])["question"] for _, user in model.sent]
         assert questions == ["first", "second", "third", "second"]
         model.identity = "another@test"
-        found = retriever.search("second", rewrite=True, explain=True)
-        assert found.explanation is not None
-        assert found.explanation.terms_by == "another@test"
+        assert retriever.search("second", rewrite=True, explain=True).explanation.terms_by == "another@test"
         model.identity = "writer@test"  # whose terms were forgotten
         retriever.search("second", rewrite=True)
         assert len(model.sent) == 6
@@ -178,80 +171,49 @@ def test_terms_are_kept_for_the_last_questions_of_one_model(database_url):
     assert len(model.sent) == 8
 
 
-def test_a_description_that_changes_meanwhile_does_not_keep_the_terms_of_the_old_one(database_url):
-    model = Writer({"terms": ["exit status"]})
-    with made(database_url, model) as retriever:
-        complete = model.complete
-
-        def describe_meanwhile(*given):
-            model.complete = complete
-            retriever.describe("Manual of a test runner")
-            return complete(*given)
-
-        model.complete = describe_meanwhile
-        for _ in range(2):
-            retriever.search(QUESTION, rewrite=True)
-        assert len(model.sent) == 2
+NO_TERMS = (
+    *("I cannot help with that.", "[]", {"terms": []}, {"terms": "exit"}, {"terms": [5, None]}, "{" * 5000),
+    {"terms": ["As a language model I am not able to write such terms, sorry."]},
+    *({"terms": ["выход", "код"]}, {"terms": ["\u202e\u200b", "\ud800", "a\nb"]}),
+    *(ModelError("the model's server is away"), RuntimeError(QUESTION)),
+)
 
 
-@pytest.mark.parametrize(
-    "said",
-    ["I cannot help with that.", "[]", {"terms": []}, {"terms": "exit"}, {"terms": [5, None]}, "{" * 5000,
-     {"terms": ["As a language model I am not able to write such terms, sorry."]}, {"terms": ["выход", "код"]},
-     {"terms": ["\u202e\u200b", "\ud800", "a\nb"]}, ModelError("the model's server is away"), RuntimeError(QUESTION)],
-)  # fmt: skip
-def test_the_plain_question_answers_if_the_model_writes_no_terms(library_with, said):
-    retriever, model = library_with
-    model.said[:] = [said]
-    found, usual = retriever.search(QUESTION, rewrite=True), retriever.search(QUESTION)
-    assert [hit.id for hit in found] == [hit.id for hit in usual]
-    [warning] = found.warnings
-    assert warning.startswith("the query was searched as it is, not rewritten: ")
-    assert QUESTION not in warning
-    retriever.search(QUESTION, rewrite=True)
-    assert len(model.sent) == 2, "a failure was kept"
-
-
-@pytest.fixture
-def library_with(library_and_model):
-    library_and_model[1].sent.clear()
-    return library_and_model
-
-
-@pytest.fixture(scope="module")
-def library_and_model(new_database):
+def test_the_plain_question_answers_if_the_model_writes_no_terms(database_url):
     model = Writer("")
-    with made(new_database(), model) as retriever:
+    with made(database_url, model) as retriever:
         retriever.describe("Manual of a test runner")
-        yield retriever, model
+        usual = ids_of(retriever.search(QUESTION))
+        for said in NO_TERMS:
+            model.said, model.sent = [said], []
+            found = retriever.search(QUESTION, rewrite=True)
+            assert ids_of(found) == usual, said
+            [warning] = found.warnings
+            assert warning.startswith("the query was searched as it is, not rewritten: ")
+            assert QUESTION not in warning
+            retriever.search(QUESTION, rewrite=True)
+            assert len(model.sent) == 2, f"a failure was kept: {said}"
 
 
 def test_what_a_model_writes_is_trimmed():
-    said = {
-        "terms": ["- `exit` **status**", "1. codes", "EXIT STATUS", "-x", '"a phrase"', "выход", *map(str, range(20))]
-    }
-    terms = read_terms(f"```json\n{json.dumps(said)}\n```", QUESTION, "a manual")
+    said = ["- `exit` **status**", "1. codes", "EXIT STATUS", "-x", '"a phrase"', "выход", *map(str, range(20))]
+    terms = read_terms(f"```json\n{json.dumps({'terms': said})}\n```", QUESTION, "a manual")
     assert terms[:4] == ("exit status", "codes", "x", "a phrase")
     assert len(terms) == MAX_TERMS
     assert read_terms('{"terms": ["выход"]}', "где код", "a manual") == ("выход",)
     assert read_terms('{"terms": ["exit"]}', "где код", "") == ("exit",)
 
 
-@pytest.mark.parametrize("deadline", [None, 4.0])
-async def test_the_plain_question_answers_if_the_model_is_late(database_url, deadline):
+@pytest.mark.parametrize(("deadline", "seconds"), [(None, MAX_SECONDS), (4.0, 2.0)])
+async def test_the_plain_question_answers_if_the_model_is_late(database_url, deadline, seconds):
     clock, model = ManualClock(), Writer({"terms": ["exit status"]})
     model.may_answer.clear()
-    async with opened(database_url, 32, chat_model=model, clock=clock) as retriever:
-        await retriever.add_documents([Document(text, id=name) for name, text in TEXTS.items()])
+    async with filled(database_url, TEXTS, 32, chat_model=model, clock=clock) as retriever:
         usual = await retriever.search(QUESTION)
-        found = await clock.expire(
-            MAX_SECONDS if deadline is None else deadline / 2,
-            retriever.search(QUESTION, rewrite=True, deadline=deadline),
-        )
-        assert [hit.id for hit in found] == [hit.id for hit in usual]
-        assert found.warnings == [
-            "the query was searched as it is, not rewritten: the language model did not answer in time"
-        ]
+        found = await clock.expire(seconds, retriever.search(QUESTION, rewrite=True, deadline=deadline))
+        assert ids_of(found) == ids_of(usual)
+        late = "the query was searched as it is, not rewritten: the language model did not answer in time"
+        assert found.warnings == [late]
         model.may_answer.set()
 
 
