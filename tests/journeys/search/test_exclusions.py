@@ -14,7 +14,7 @@ from semlex.errors import ConfigurationError
 from semlex.retriever.json_fallback import JSONKBRetriever
 from semlex.search.request import OPERATORS_NOTE
 from semlex.types.documents import Document
-from tests.support.retrievers import opened
+from tests.support.retrievers import filled, ids_of
 from tests.support.waiting import eventually, held
 
 POSTINGS = "semlex.fruit_posting"
@@ -37,6 +37,9 @@ def texts():
             words.insert(chance.randrange(4), chance.choice(("secret", "secrets", "electric car", "electric cars")))
         made[f"d{number}"] = f"{'apple ' if number % 3 else ''}{' '.join(words)} {number}"
     return made
+
+
+APPLES = {"a": "a secret apple", "b": "an apple"}
 
 
 def holds(text, question):
@@ -70,16 +73,15 @@ def damaged(url, damage):
 async def late(searching, url):
     """The answer of a search whose statements on the keyword index are cancelled, as at a deadline."""
     cancelled = set()
+    blocked = (
+        "SELECT pid, query_start FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    )
     with held(url, POSTINGS) as connection:
         task = asyncio.ensure_future(searching)
 
         def over():
             connection.execute("SELECT pg_stat_clear_snapshot()")
-            waiting = connection.execute(
-                "SELECT pid, query_start FROM pg_stat_activity "
-                "WHERE wait_event_type = 'Lock' AND datname = current_database()"
-            ).fetchall()
-            for statement in set(waiting) - cancelled:
+            for statement in {*connection.execute(blocked)} - cancelled:
                 cancelled.add(statement)
                 connection.execute("SELECT pg_cancel_backend(%s)", [statement[0]])
             return task.done()
@@ -93,8 +95,7 @@ async def answer(retriever, chance, question, options):
     retriever.info.keyword.index.cache.postings.clear()
     wanted, kind = chance.choice((1, 5, 25)), chance.choice(("search", "many", "pages", "explained", "grouped"))
     if kind == "many":
-        found = await retriever.search_many([question, "pear"], wanted, **options)
-        return found[0], wanted
+        return (await retriever.search_many([question, "pear"], wanted, **options))[0], wanted
     if kind == "pages":
         page = await retriever.search(question, 4, max_results=10, **options)
         hits = list(page)
@@ -104,22 +105,17 @@ async def answer(retriever, chance, question, options):
         return hits, 10
     if kind == "grouped":
         return await retriever.search(question, wanted, group_by="document", group_size=2, **options), 1
-    candidates = chance.choice((None, wanted))
-    found = await retriever.search(
-        question, wanted, tuning={"candidates": candidates}, explain=kind == "explained", deadline=600, **options
-    )
-    return found, wanted
+    options |= {"tuning": {"candidates": chance.choice((None, wanted))}, "explain": kind == "explained"}
+    return await retriever.search(question, wanted, deadline=600, **options), wanted
 
 
 @pytest.mark.direct
 async def test_no_hit_holds_what_is_excluded(database_url, full):
-    async with opened(database_url, collection="fruit") as retriever:
-        await retriever.add_documents(
-            [
-                Document(text, {"n": n}, id=name, language="german" if n % 2 else None)
-                for n, (name, text) in enumerate(TEXTS.items())
-            ]
-        )
+    documents = [
+        Document(text, {"n": n}, id=name, language="german" if n % 2 else None)
+        for n, (name, text) in enumerate(TEXTS.items())
+    ]
+    async with filled(database_url, documents, collection="fruit") as retriever:
         for seed in range(1000) if full else (*range(8), 179):
             chance = random.Random(seed)
             question, state = chance.choice(QUESTIONS), ("whole", "unreadable", "late", "emptied")[seed % 4]
@@ -127,8 +123,7 @@ async def test_no_hit_holds_what_is_excluded(database_url, full):
             filters = chance.choice((None, {"n": {"$lt": 40}}))
             apart = SAID_APART[question] if chance.random() < 0.5 else None
             asked = "apple tree" if apart else question
-            options = {"mode": mode, "filters": filters, "exclude": apart}
-            searching = answer(retriever, chance, asked, options)
+            searching = answer(retriever, chance, asked, {"mode": mode, "filters": filters, "exclude": apart})
             if state == "late":
                 hits, wanted = await late(searching, database_url)
             else:
@@ -146,31 +141,16 @@ async def test_no_hit_holds_what_is_excluded(database_url, full):
             assert len(hits) >= min(wanted, len(left)), told
 
 
-async def test_a_search_by_vectors_alone_says_why_a_document_is_left_out(database_url):
-    async with opened(database_url, collection="fruit") as retriever:
-        await retriever.add_documents([Document("a secret apple", id="a"), Document("an apple", id="b")])
-        told = await retriever.why("a", "apple -secrets", mode="vector")
-        assert (told.found, told.code) == (False, "excluded")
-        assert 'it contains "secret"' in told.reasons[0].text
-        assert (await retriever.why("b", "apple -secrets", mode="vector")).found
-
-
-@pytest.mark.parametrize(("keyword", "expected"), [("none", {"b"}), ("tsvector", {"a", "b"})])
-async def test_engines_that_know_exclusions(database_url, keyword, expected):
-    async with opened(database_url, keyword=keyword) as retriever:
-        await retriever.add_documents([Document("a secret apple", id="a"), Document("an apple", id="b")])
-        assert {hit.id for hit in await retriever.search("apple -secrets", mode="vector")} == expected
-
-
-async def test_exclude_holds_with_an_engine_that_knows_no_exclusions(database_url):
+async def test_engines_that_know_no_exclusions(database_url):
+    for keyword, expected in (("none", ["b"]), ("tsvector", ["a", "b"])):
+        async with filled(database_url, APPLES, keyword=keyword, collection=keyword) as retriever:
+            assert sorted(ids_of(await retriever.search("apple -secrets", mode="vector"))) == expected, keyword
     texts = {f"s{number}": f"apple apple secret {number}" for number in range(40)} | {"b": "an apple in a long text"}
-    async with opened(database_url, keyword="tsvector") as retriever:
-        await retriever.add_documents([Document(text, id=id_) for id_, text in texts.items()])
+    async with filled(database_url, texts, keyword="tsvector") as retriever:
         for mode in ("keyword", "hybrid", "vector"):
             found = await retriever.search("apple", 3, mode=mode, exclude=["secrets"], tuning={"candidates": 3})
-            assert [hit.id for hit in found] == ["b"], mode
-        told = await retriever.why("s3", "apple", mode="keyword", exclude=["secrets"])
-        assert told.code == "excluded"
+            assert ids_of(found) == ["b"], mode
+        assert (await retriever.why("s3", "apple", mode="keyword", exclude=["secrets"])).code == "excluded"
 
 
 # A question with a flag or quotes -> a word of the text that answers it. Read as operators, all but the flags with two
@@ -211,43 +191,43 @@ ANSWERS = {
 
 
 async def test_sentences_with_flags_and_quotes_lose_no_answer(database_url):
-    async with opened(database_url) as retriever:
-        await retriever.add_documents([Document(text, id=word) for word, text in ANSWERS.items()])
+    async with filled(database_url, ANSWERS) as retriever:
         for question, word in SENTENCES.items():
             found = await retriever.search(question, 3)
             plain = await retriever.search(re.sub(r"-\B|\B-|[“”„«»\"]", " ", question), 3, mode="keyword")
-            assert word in [hit.id for hit in found], question
+            assert word in ids_of(found), question
             by_words = await retriever.search(question, 3, mode="keyword")
-            assert [hit.id for hit in by_words] == [hit.id for hit in plain], question
+            assert ids_of(by_words) == ids_of(plain), question
             assert by_words.warnings == found.warnings == [OPERATORS_NOTE], question
         assert (await retriever.search("files -x --all")).warnings == [OPERATORS_NOTE]
         assert not (await retriever.search("is it a well-known port --quiet?")).warnings
         left = await retriever.search("how the quiet server prints verbose lines to a port -archive -folder -clone", 9)
-        assert {hit.id for hit in left}.isdisjoint({"archive", "folder", "clone"})
+        assert {"archive", "folder", "clone"}.isdisjoint(ids_of(left))
         assert not left.warnings
 
 
-async def test_exclude_is_said_apart_from_the_question(database_url):
-    async with opened(database_url) as retriever:
-        await retriever.add_documents([Document("a secret apple", id="a"), Document("an apple", id="b")])
+async def test_exclude_is_said_apart_from_the_question(database_url, tmp_path):
+    async with filled(database_url, APPLES) as retriever:
         found = await retriever.search("which apple?", exclude=["secrets", "the"])
-        assert [hit.id for hit in found] == ["b"]
-        assert found.warnings == [
-            "exclude 'the' excludes nothing: it has no words but stop words, which are not indexed"
-        ]
+        assert ids_of(found) == ["b"]
+        note = "exclude 'the' excludes nothing: it has no words but stop words, which are not indexed"
+        assert found.warnings == [note]
         assert "secret" not in found[0].excerpt
         by_vector = await retriever.search(vector=[1.0] * retriever.embedder.dimensions, exclude=["secrets"])
-        assert [hit.id for hit in by_vector] == ["b"]
+        assert ids_of(by_vector) == ["b"]
         context = await retriever.context("which apple?", exclude=["secret"])
         assert [one.document for one in context.sources] == ["b"]
         answer = await retriever.answer("which apple?", exclude=["secret apple"])
-        assert [hit.id for hit in answer.context.results] == ["b"]
+        assert ids_of(answer.context.results) == ["b"]
         for wrong in ("secret", [7], ["…"]):
             with pytest.raises(ConfigurationError, match="exclude"):
                 await retriever.search("apple", exclude=wrong)
-
-
-async def test_a_fallback_leaves_out_what_is_excluded(tmp_path):
+        # A search by vectors alone says why a document is left out.
+        told = await retriever.why("a", "apple -secrets", mode="vector")
+        assert (told.found, told.code) == (False, "excluded")
+        assert 'it contains "secret"' in told.reasons[0].text
+        assert (await retriever.why("b", "apple -secrets", mode="vector")).found
+    # A fallback leaves it out as well.
     (tmp_path / "kb.json").write_text('[{"id": 1, "text": "a secret apple"}, {"id": 2, "text": "an apple"}]')
-    assert [hit.id for hit in await JSONKBRetriever(tmp_path).search("apple -secrets")] == ["2"]
-    assert [hit.id for hit in await JSONKBRetriever(tmp_path).search("which apple has -s secrets?")] == ["1", "2"]
+    assert ids_of(await JSONKBRetriever(tmp_path).search("apple -secrets")) == ["2"]
+    assert ids_of(await JSONKBRetriever(tmp_path).search("which apple has -s secrets?")) == ["1", "2"]
