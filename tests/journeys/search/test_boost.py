@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from semlex import Document, F, SearchQuery, SyncRetriever
+from semlex import Document, F, SearchQuery
 from semlex.errors import ValidationError
-from semlex.testing import HashEmbedder
+from tests.support.retrievers import ids_of, sync_filled
 
 WORDS = ("cat", "ship", "lion", "key", "moon")
 
@@ -18,8 +18,7 @@ def library(new_database):
         Document(" ".join(WORDS[n % (k + 2) % 5] for k in range(n % 7 + 1)), {"n": n, "third": n % 3 == 0}, id=f"d{n}")
         for n in range(60)
     ]
-    with SyncRetriever(new_database(), HashEmbedder(16), use_reranking=False) as retriever:
-        retriever.add_documents(documents)
+    with sync_filled(new_database(), documents, 16) as retriever:
         yield retriever
 
 
@@ -70,24 +69,28 @@ def test_the_order_is_that_of_the_products(library, mode, fusion):
 
 @pytest.mark.slow
 def test_forms_and_company(library):
-    first = library.search("cat ship", 5, boost={"n >= 30": 5})
-    assert [hit.id for hit in library.search("cat ship", 5)] != [hit.id for hit in first]
+    first = ids_of(library.search("cat ship", 5, boost={"n >= 30": 5}))
+    assert ids_of(library.search("cat ship", 5)) != first
     for boost in ([(F("n") >= 30, 5)], [({"n": {"$gte": 30}}, 5.0)], (["n >= 30", 5],)):
-        assert [hit.id for hit in library.search("cat ship", 5, boost=boost)] == [hit.id for hit in first]
+        assert ids_of(library.search("cat ship", 5, boost=boost)) == first
     many = library.search_many(["cat ship", SearchQuery("cat ship", top_k=5)], 5, boost={"n >= 30": 5})
-    assert [[hit.id for hit in one] for one in many] == [[hit.id for hit in first]] * 2
-    # Page by page, with a filter, and grouped.
-    boost = {"n >= 30 and third == true": 5, '"n" < 10': 0.5}
-    whole = library.search("cat ship", 12, "n != 7", boost=boost, tuning={"candidates": 60})
-    page = library.search("cat ship", 4, "n != 7", boost=boost, tuning={"candidates": 60}, max_results=12)
-    pages = [hit.id for hit in page]
+    assert list(map(ids_of, many)) == [first] * 2
+    grouped = library.search("cat ship", 5, boost={"n >= 30": 5}, group_by="document", group_size=1)
+    assert ids_of(grouped) == first
+    # Page by page, and with a filter.
+    options = {"boost": {"n >= 30 and third == true": 5, '"n" < 10': 0.5}, "tuning": {"candidates": 60}}
+    page = library.search("cat ship", 4, "n != 7", **options, max_results=12)
+    pages = ids_of(page)
     while page.next_cursor is not None:
         page = library.search_page(page.next_cursor)
-        pages += [hit.id for hit in page]
-    assert pages == [hit.id for hit in whole]
-    grouped = library.search("cat ship", 5, boost={"n >= 30": 5}, group_by="document", group_size=1)
-    assert [hit.id for hit in grouped] == [hit.id for hit in first]
-    assert library.search("nothing at all", mode="keyword", boost=boost) == []
+        pages += ids_of(page)
+    assert pages == ids_of(library.search("cat ship", 12, "n != 7", **options))
+    assert library.search("nothing at all", mode="keyword", boost=options["boost"]) == []
+    # Many factors stay finite.
+    for factor in (1000, 1e-300):
+        found = library.search("cat ship", 60, boost=[("not exists nothing", factor)] * 100)
+        assert all(hit.fused_score is not None and np.isfinite(hit.fused_score) for hit in found)
+        assert len(found) > 30
 
 
 @pytest.mark.parametrize(
@@ -116,10 +119,3 @@ def test_what_is_no_boost(library, boost, place, told):
         library.search("cat", boost=boost)
     assert [error.field for error in caught.value.errors] == [place]
     assert told in str(caught.value)
-
-
-def test_many_factors_stay_finite(library):
-    for factor in (1000, 1e-300):
-        found = library.search("cat ship", 60, boost=[("not exists nothing", factor)] * 100)
-        assert [hit.fused_score is not None and np.isfinite(hit.fused_score) for hit in found] == [True] * len(found)
-        assert len(found) > 30
