@@ -8,7 +8,8 @@ import pytest
 
 from semlex import Document, IvfflatIndex, SearchDefaults, TermOverlapReranker
 from semlex.errors import ConfigurationError, ValidationError
-from tests.support.retrievers import arguments_in, opened, sync_opened
+from tests.support.databases import execute
+from tests.support.retrievers import arguments_in, filled, ids_of, opened, sync_filled
 
 VECTORS = "semlex.default_collection_embedding_1"
 
@@ -25,13 +26,12 @@ async def helps(retriever, told, question, **options):
     return told.chunk in {hit.id for hit in found}
 
 
-async def test_a_document_that_is_there(database_url):
-    async with opened(database_url, 16) as retriever:
-        await retriever.add_documents([Document("a key", id="a"), Document("a key and a vault", id="b")])
+async def test_what_is_said_of_a_document_that_is_there(database_url):
+    async with filled(database_url, {"a": "a key", "b": "a key and a vault"}, 16) as retriever:
         hits = await retriever.search("vault key")
         told = await retriever.why("a", "vault key")
         assert (codes(told), told.found, told.rank) == (["found"], True, 2)
-        assert [hit.id for hit in hits] == ["b", "a"]
+        assert ids_of(hits) == ["b", "a"]
         by_vector, by_words = told.legs
         assert (by_vector.rank, by_vector.score) == (2, hits[1].vector_score)
         assert (by_words.rank, by_words.score) == (2, hits[1].keyword_score)
@@ -40,25 +40,50 @@ async def test_a_document_that_is_there(database_url):
         assert sum(term.score for term in told.terms) == pytest.approx(hits[1].keyword_score)
         assert str(told).startswith("a: found\nit is hit 2 of 2 [found]")
         assert told.to_dict()["legs"][0]["leg"] == "vector"
+        # Inside a transaction of the caller's.
+        async with await psycopg.AsyncConnection.connect(database_url) as connection:
+            await connection.execute("SELECT 1")  # begins one
+            inside = retriever.using(connection)
+            await inside.add_documents([Document("another key", id="c")])
+            assert (await inside.why("c", "key")).found
+            await connection.rollback()
+        assert (await retriever.why("c", "key")).code == "never_seen"
+        for document in ("", "a\0b", 5, "x" * 5_000):
+            with pytest.raises(ValidationError, match="document"):
+                await retriever.why(document, "key")
+        with pytest.raises(ConfigurationError, match="explain"):
+            await retriever.search("key", explain=1)
+        # If a search fails, that is a note.
+        execute(database_url, f"ALTER TABLE {VECTORS} RENAME TO elsewhere")
+        told = await retriever.why("b", "fig")
+        assert (codes(told), [leg.leg for leg in told.legs]) == (["no_shared_word"], ["keyword"])
+        assert any("the vector search did not answer" in note for note in told.notes)
+        assert (await retriever.why("a", "key")).found
+    # An argument goes before what the retriever was made with.
+    defaults = SearchDefaults(top_k=1, route="rules")
+    texts = {"a": "a key", "b": "a key and a vault"}
+    async with filled(database_url, texts, 16, collection="c", search_defaults=defaults) as retriever:
+        assert (await retriever.why("a", "vault key")).code == "below_top_k"
+        assert (await retriever.why("a", "vault key", 2)).found
+        routed = await retriever.why("b", "vault key")
+        assert any(note.startswith("the query was taken as exploratory, by rules") for note in routed.notes)
+        assert not (await retriever.why("b", "vault key", route=False)).notes
 
 
 async def test_the_filter_names_its_smallest_part(database_url):
-    async with opened(database_url, 16) as retriever:
-        documents = [Document(f"a key {year}", {"year": year, "lang": "de"}, id=str(year)) for year in (2019, 2021)]
-        await retriever.add_documents(documents)
+    documents = [Document(f"a key {year}", {"year": year, "lang": "de"}, id=str(year)) for year in (2019, 2021)]
+    async with filled(database_url, documents, 16) as retriever:
         told = await retriever.why("2019", "key", filters="lang == 'de' and (year > 2020 or year == 2000)")
         assert codes(told) == ["filtered"]
         assert "the filter: year > 2020 or year == 2000 does not hold" in told.reasons[0].text
         assert (await retriever.why("2021", "key", filters="lang == 'de' and year > 2020")).found
-        own = await retriever.why(
-            "2021", "key", filters='@source_document == "x" and year > 2020 and @document == "' + "0" * 32 + '"'
-        )
-        assert '@source_document == "x" and @document == "' in own.reasons[0].text
+        own = f'@source_document == "x" and year > 2020 and @document == "{"0" * 32}"'
+        told = await retriever.why("2021", "key", filters=own)
+        assert '@source_document == "x" and @document == "' in told.reasons[0].text
 
 
 async def test_words_that_the_question_excludes_or_demands(database_url):
-    async with opened(database_url, 16) as retriever:
-        await retriever.add_documents([Document("dogs chase a cat", id="a"), Document("a cat chases dogs", id="b")])
+    async with filled(database_url, {"a": "dogs chase a cat", "b": "a cat chases dogs"}, 16) as retriever:
         for question, text in (
             ("cat -dog", 'it contains "dog", which the query excludes'),
             ('cat -"dogs chase"', 'it contains "dog chase", which the query excludes'),
@@ -66,10 +91,8 @@ async def test_words_that_the_question_excludes_or_demands(database_url):
         ):
             for mode in (None, "keyword"):
                 told = await retriever.why("a", question, mode=mode)
-                assert (codes(told), told.reasons[0].text) == (
-                    ["excluded"],
-                    f"the query's own words leave it out: {text}",
-                )
+                assert codes(told) == ["excluded"]
+                assert told.reasons[0].text == f"the query's own words leave it out: {text}"
         # A phrase that is nowhere is words; a search by vectors alone knows exclusions, and no phrases.
         assert (await retriever.why("a", '"cat ship"')).found
         assert (await retriever.why("a", '"cat chases" dogs', mode="vector")).found
@@ -77,10 +100,8 @@ async def test_words_that_the_question_excludes_or_demands(database_url):
 
 
 async def test_a_chunk_without_a_vector(database_url):
-    async with opened(database_url, 16) as retriever:
-        await retriever.add_documents([Document(f"key {n}", id=f"k{n}") for n in range(5)] + [Document("fig", id="x")])
-        with psycopg.connect(database_url) as connection:
-            connection.execute(f"DELETE FROM {VECTORS} WHERE chunk_id IN ('x', 'k4')")  # noqa: S608 - constants
+    async with filled(database_url, {f"k{n}": f"key {n}" for n in range(5)} | {"x": "fig"}, 16) as retriever:
+        execute(database_url, f"DELETE FROM {VECTORS} WHERE chunk_id IN ('x', 'k4')")  # noqa: S608 - constants
         told = await retriever.why("x", "key")
         assert codes(told) == ["no_vector", "no_shared_word"]
         assert told.reasons[0].remedy == "semlex models fill --collection default_collection"
@@ -97,9 +118,8 @@ KEYS = {f"k{n:02}": "key " * (60 - n) + f"n{n} stone" for n in range(60)} | {"fi
 @pytest.fixture(scope="module")
 def keys_url(new_database):
     url = new_database()
-    with sync_opened(url, 16) as retriever:
-        retriever.add_documents([Document(text, id=name) for name, text in KEYS.items()])
-    return url
+    with sync_filled(url, KEYS, 16):
+        return url
 
 
 @pytest.fixture
@@ -111,21 +131,19 @@ async def keys(keys_url):
 
 @pytest.mark.parametrize("mode", [None, "vector", "keyword"])
 async def test_depth_and_top_k(keys, mode):
-    beyond = {"vector": ["beyond_vector_depth"], "keyword": ["beyond_keyword_depth"]}
     options = {"mode": mode, "top_k": 5, "tuning": {"candidates": 10}}
+    found = set(ids_of(await keys.search("key", **options)))
+    deep = set(ids_of(await keys.search("key", **(options | {"top_k": 10}))))
     for name in ("k09", "k30", "k59"):
         told = await keys.why(name, "key", **options)
-        found = {hit.id for hit in await keys.search("key", **options)}
-        deep = {hit.id for hit in await keys.search("key", 10, mode=mode, tuning={"candidates": 10})}
         if name in found:
             assert told.found
         elif name in deep or told.fused_rank is not None:
             assert told.code == "below_top_k"
-            assert told.fused_rank is not None
             assert told.fused_rank > 5
         else:
-            expected = [*beyond["vector"], *beyond["keyword"]] if mode is None else beyond[mode]
-            assert codes(told) == expected
+            legs = ("vector", "keyword") if mode is None else (mode,)
+            assert codes(told) == [f"beyond_{leg}_depth" for leg in legs]
             assert all(leg.rank is None or leg.rank > leg.depth == 10 for leg in told.legs)
         assert told.found or await helps(keys, told, "key", **options)
     nothing = await keys.why("fig", "key", mode="keyword")
@@ -139,33 +157,33 @@ async def test_depth_and_top_k(keys, mode):
 async def test_thresholds(keys):
     ordered = list(await keys.search("key", 61))
     last = next(hit for hit in reversed(ordered) if hit.vector_score is not None)
-    least = (last.vector_score or 0.0) + 1e-3
+    least = last.vector_score + 1e-3
     told = await keys.why(last.id, "key", 61, min_similarity=least)
     assert told.code == "below_threshold"
     assert f"min_similarity={least:g}" in told.reasons[0].text
     reached = float(told.reasons[0].remedy.partition("=")[2].partition(" ")[0])
-    assert last.id in {hit.id for hit in await keys.search("key", 61, min_similarity=reached)}
+    assert last.id in ids_of(await keys.search("key", 61, min_similarity=reached))
     assert (await keys.why(ordered[0].id, "key", 61, min_similarity=-1)).found
     far = await keys.why(last.id, "key", 1, min_similarity=-1)
     assert far.code in {"below_top_k", "beyond_vector_depth"}
 
 
 async def test_pages_and_groups(keys):
-    ordered = [hit.id for hit in await keys.search("key", 61, max_results=61)]
+    ordered = ids_of(await keys.search("key", 61, max_results=61))
     third = await keys.why(ordered[12], "key", 5, max_results=20)
     assert (third.code, third.fused_rank) == ("below_top_k", 13)
     assert "on page 3" in third.reasons[0].text
     cut = await keys.why(ordered[30], "key", 5, max_results=20, tuning={"candidates": 61})
     remedy = "max_results=31 (--max-results 31) with tuning={'candidates': 61} (--candidates 61)"
     assert (cut.code, cut.reasons[0].remedy) == ("capped", remedy)
-    parts = [f"p{n}" for n in range(4)]
+    parts = {f"p{n}" for n in range(4)}
     await keys.add_documents(
-        [Document(f"key stone vault part{name}", {"source_document": "one.pdf"}, id=name) for name in parts]
+        [Document(f"key stone vault part{name}", {"source_document": "one.pdf"}, id=name) for name in sorted(parts)]
     )
     grouped = {"group_by": "document", "group_size": 2}
-    shown = {hit.id for hit in await keys.search("key stone vault", 5, **grouped)} & {*parts}
+    shown = parts & set(ids_of(await keys.search("key stone vault", 5, **grouped)))
     assert len(shown) == 2
-    for name in sorted({*parts} - shown):
+    for name in sorted(parts - shown):
         told = await keys.why(name, "key stone vault", 5, **grouped)
         assert told.code == "capped"
         assert await helps(keys, told, "key stone vault", **grouped)
@@ -173,14 +191,13 @@ async def test_pages_and_groups(keys):
     lower = await keys.why("k50", "key stone vault", 5, **grouped)
     assert lower.code in {"below_top_k", "beyond_vector_depth"}
     assert await helps(keys, lower, "key stone vault", **grouped)
-    await keys.delete(parts)
+    await keys.delete(sorted(parts))
 
 
 async def test_a_reranker_puts_it_below(database_url):
-    async with opened(database_url, 16, TermOverlapReranker()) as retriever:
-        texts = ["key " * 40, *(f"key vault {n}" for n in range(30))]
-        await retriever.add_documents([Document(text, id=f"d{n}") for n, text in enumerate(texts)])
-        fused = [hit.id for hit in await retriever.search("key vault", 31, rerank=False)]
+    texts = {"d0": "key " * 40} | {f"d{n + 1}": f"key vault {n}" for n in range(30)}
+    async with filled(database_url, texts, 16, TermOverlapReranker()) as retriever:
+        fused = ids_of(await retriever.search("key vault", 31, rerank=False))
         told = await retriever.why("d0", "key vault", 8, rerank_weight=1)  # the reranker gets all 31
         assert told.code == "reranked_below"
         assert (told.rerank_score, told.last_rerank_score) == (0.5, 1.0)
@@ -189,7 +206,7 @@ async def test_a_reranker_puts_it_below(database_url):
         if fused.index("d0") < 8:
             assert f"rerank=False: without the reranker it is number {told.fused_rank}" in told.reasons[0].remedy
         assert (told.mixed_score or 0) < (told.last_mixed_score or 0)
-        assert "d0" in {hit.id for hit in await retriever.search("key vault", 31)}
+        assert "d0" in ids_of(await retriever.search("key vault", 31))
         assert "top_k=31" in told.reasons[0].remedy
         below = await retriever.why(fused[-1], "key vault", 2, tuning={"candidates": 31})
         assert below.code == "below_top_k"
@@ -203,15 +220,14 @@ async def test_the_vector_index_passes_a_chunk_over(database_url):
     async with opened(database_url, "none", keyword="none") as retriever:
         await retriever.add_documents([Document(f"text {n}", id=f"d{n}") for n in range(2_000)], vectors)
         queries = [vector + 1 for vector in vectors[:20]]
-        nearest = [[hit.id for hit in await retriever.search(vector=query, top_k=30)] for query in queries]
+        nearest = [ids_of(await retriever.search(vector=query, top_k=30)) for query in queries]
         await retriever.indexes.create(IvfflatIndex(lists=100))
         # The server draws the lists by chance: now and then one query's nearest are all in the lists that are read.
         for query, exact in zip(queries, nearest, strict=True):
             hits = await retriever.search(vector=query, top_k=90, tuning={"probes": 1})
-            scores = [hit.vector_score or 0.0 for hit in hits]
+            scores = [hit.vector_score for hit in hits]
             assert scores == sorted(scores, reverse=True)  # an index that goes on to more lists gives them list by list
-            found = [hit.id for hit in hits]
-            if missed := [name for name in exact if name not in found]:
+            if missed := [name for name in exact if name not in ids_of(hits)]:
                 break
         told = await retriever.why(missed[0], vector=query, top_k=30, tuning={"candidates": 90, "probes": 1})
         assert told.code == "missed_by_index"
@@ -220,24 +236,20 @@ async def test_the_vector_index_passes_a_chunk_over(database_url):
         assert (await retriever.why(missed[0], vector=query, top_k=30, tuning={"probes": 100})).found
 
 
-@pytest.mark.parametrize("engine", ["tsvector", "none"])
-async def test_other_engines_say_what_they_do_not_know(database_url, engine):
-    async with opened(database_url, 16, keyword=engine) as retriever:
-        await retriever.add_documents([Document(f"key {n}", id=f"k{n}") for n in range(40)] + [Document("fig", id="x")])
-        told = await retriever.why("x", "key", tuning={"candidates": 10})
-        assert told.terms == ()
-        note = "does not report which words" if engine == "tsvector" else "no keyword engine"
-        assert [one for one in told.notes if note in one]
-        expected = ["beyond_vector_depth"] + (["no_shared_word"] if engine == "tsvector" else [])
-        assert codes(told) == expected
-        if engine == "tsvector":
-            deep = await retriever.why("k39", "key", mode="keyword", tuning={"candidates": 10})
-            assert deep.found or (deep.code, deep.legs[0].rank or 0) > ("", 10)
-
-
-async def test_without_vectors(database_url):
-    async with opened(database_url, "none") as retriever:
-        await retriever.add_documents([Document("a key", id="a"), Document("a fig", id="b")])
+async def test_other_engines_say_what_they_do_not_know(database_url):
+    texts = {f"k{n}": f"key {n}" for n in range(40)} | {"x": "fig"}
+    for engine, note, last in (
+        ("tsvector", "does not report which words", ["no_shared_word"]),
+        ("none", "no keyword engine", []),
+    ):
+        async with filled(database_url, texts, 16, keyword=engine, collection=engine) as retriever:
+            told = await retriever.why("x", "key", tuning={"candidates": 10})
+            assert (told.terms, codes(told)) == ((), ["beyond_vector_depth", *last])
+            assert [one for one in told.notes if note in one]
+            if engine == "tsvector":
+                deep = await retriever.why("k39", "key", mode="keyword", tuning={"candidates": 10})
+                assert deep.found or (deep.code, deep.legs[0].rank or 0) > ("", 10)
+    async with filled(database_url, {"a": "a key", "b": "a fig"}, "none") as retriever:
         told = await retriever.why("b", "key")
         assert (codes(told), [leg.leg for leg in told.legs]) == (["no_shared_word"], ["keyword"])
         assert any("contains no vectors" in note for note in told.notes)
@@ -245,67 +257,29 @@ async def test_without_vectors(database_url):
         assert not {"question", "hold", "holds"} & set(str(told).split())
 
 
-async def test_a_leg_that_fails_is_a_note(database_url):
-    async with opened(database_url, 16) as retriever:
-        await retriever.add_documents([Document("a key", id="a"), Document("a fig", id="b")])
-        async with retriever._handle.opened.database.connection() as connection:
-            await connection.execute(f"ALTER TABLE {VECTORS} RENAME TO elsewhere")
-        told = await retriever.why("b", "key")
-        assert (codes(told), [leg.leg for leg in told.legs]) == (["no_shared_word"], ["keyword"])
-        assert any("the vector search did not answer" in note for note in told.notes)
-        assert (await retriever.why("a", "key")).found
-
-
-async def test_inside_a_transaction_of_the_callers(database_url):
-    async with opened(database_url, 16) as retriever:
-        await retriever.add_documents([Document("a key", id="a")])
-        async with await psycopg.AsyncConnection.connect(database_url) as connection:
-            await connection.execute("SELECT 1")  # begins one
-            inside = retriever.using(connection)
-            await inside.add_documents([Document("another key", id="b")])
-            assert (await inside.why("b", "key")).found
-            await connection.rollback()
-        assert (await retriever.why("b", "key")).code == "never_seen"
-
-
-async def test_what_is_refused(database_url):
-    async with opened(database_url, 16) as retriever:
-        for document in ("", "a\0b", 5, "x" * 5_000):
-            with pytest.raises(ValidationError, match="document"):
-                await retriever.why(document, "key")
-        with pytest.raises(ConfigurationError, match="explain"):
-            await retriever.search("key", explain=1)
-
-
-@pytest.mark.parametrize("fusion", ["score", "rrf"])
-async def test_an_explained_search_is_the_search(keys, fusion):
-    plain = await keys.search("key n30", 7, fusion=fusion)
-    results = await keys.search("key n30", 7, fusion=fusion, explain=True)
-    assert [hit.id for hit in results] == [hit.id for hit in plain]
-    assert plain.explanation is None
-    told = results.explanation
-    assert told is not None
-    assert (told.fusion, told.depth, set(told.legs)) == (fusion, 30, {"vector", "keyword"})
-    assert told.weights == ({"vector": 0.5, "keyword": 0.5} if fusion == "score" else {"vector": 1, "keyword": 1})
-    assert [hit.id for hit in told.hits] == [hit.id for hit in results]
-    for hit, one in zip(results, told.hits, strict=True):
-        assert one.vector_contribution == hit.vector_contribution
-        if hit.keyword_score is not None:
-            assert sum(term.score for term in one.terms) == pytest.approx(hit.keyword_score)
-    assert "fusion: " + fusion in str(told)
-    assert results.to_dict()["explanation"]["reranker"] is None
-
-
-@pytest.mark.parametrize("mode", ["vector", "keyword"])
-async def test_one_search_alone_is_explained_without_a_fusion(keys, mode):
-    """Even where a sample of the vectors is in memory, as after any hybrid search."""
-    await keys.search("key n30")
-    results = await keys.search("key n30", 7, mode=mode, explain=True)
-    told = results.explanation
-    assert told is not None
-    assert (told.fusion, told.weights, told.similarity_mean) == (None, {}, None)
-    assert [hit.id for hit in told.hits] == [hit.id for hit in results]
-    assert str(told)
+async def test_an_explained_search_is_the_search(keys):
+    for fusion, weights in (("score", {"vector": 0.5, "keyword": 0.5}), ("rrf", {"vector": 1, "keyword": 1})):
+        plain = await keys.search("key n30", 7, fusion=fusion)
+        results = await keys.search("key n30", 7, fusion=fusion, explain=True)
+        assert ids_of(results) == ids_of(plain)
+        assert plain.explanation is None
+        told = results.explanation
+        assert (told.fusion, told.depth, set(told.legs)) == (fusion, 30, {"vector", "keyword"})
+        assert told.weights == weights
+        assert ids_of(told.hits) == ids_of(results)
+        for hit, one in zip(results, told.hits, strict=True):
+            assert one.vector_contribution == hit.vector_contribution
+            if hit.keyword_score is not None:
+                assert sum(term.score for term in one.terms) == pytest.approx(hit.keyword_score)
+        assert "fusion: " + fusion in str(told)
+        assert results.to_dict()["explanation"]["reranker"] is None
+    # One search alone has no fusion, even if a sample of the vectors is in memory, as it is now.
+    for mode in ("vector", "keyword"):
+        results = await keys.search("key n30", 7, mode=mode, explain=True)
+        told = results.explanation
+        assert (told.fusion, told.weights, told.similarity_mean) == (None, {}, None)
+        assert ids_of(told.hits) == ids_of(results)
+        assert str(told)
 
 
 DEFAULTS = [
@@ -337,13 +311,3 @@ async def test_the_search_is_that_of_search(database_url):
                 depths = {leg.leg: leg.depth for leg in told.legs}
                 assert depths == dict.fromkeys(hits.explanation.legs, hits.explanation.depth), defaults
                 assert set(hits.warnings) <= set(told.notes), defaults
-
-
-async def test_an_argument_goes_before_what_the_retriever_was_made_with(database_url):
-    async with opened(database_url, 16, search_defaults=SearchDefaults(top_k=1, route="rules")) as retriever:
-        await retriever.add_documents([Document("a key", id="a"), Document("a key and a vault", id="b")])
-        assert (await retriever.why("a", "vault key")).code == "below_top_k"
-        assert (await retriever.why("a", "vault key", 2)).found
-        routed = await retriever.why("b", "vault key")
-        assert any(note.startswith("the query was taken as exploratory, by rules") for note in routed.notes)
-        assert not (await retriever.why("b", "vault key", route=False)).notes
