@@ -25,6 +25,7 @@ from semlex.types.results import SearchResult
 from tests.support.databases import execute
 from tests.support.properties import OWN_ROWS, examples
 from tests.support.retrievers import filled, ids_of, opened
+from tests.support.spies import calls_of
 
 WORDS = ("cat", "dog", "ship", "hill", "stone")
 UNKNOWN = ("zzqx", "blorf")
@@ -191,19 +192,14 @@ async def test_first_searches_at_once_leave_the_count_of_writes_right(database_u
 
 async def test_every_read_of_a_search_has_its_deadline(database_url, monkeypatch):
     """Also those after a leg has failed, when the network may have gone silent."""
-    deadlines, read = [], Database.read_snapshot
-
-    async def noted(self, doing, work, **options):
-        deadlines.append((doing, options["deadline"]))
-        return await read(self, doing, work, **options)
 
     async with filled(database_url, {"a": "cat"}, 16) as retriever:
         execute(database_url, "ALTER TABLE semlex.default_collection_embedding_1 RENAME TO elsewhere")
-        monkeypatch.setattr(Database, "read_snapshot", noted)
+        reads = calls_of(monkeypatch, Database, "read_snapshot")
         results = await retriever.search("cat", deadline=30.0)
     assert (results.mode, ids_of(results)) == ("keyword", ["a"])
-    assert [doing for doing, _ in deadlines] == ["search", "keyword search", "search"]
-    assert all(deadline is not None and 0 < deadline <= 30.0 for _, deadline in deadlines)
+    assert [read["doing"] for read in reads] == ["search", "keyword search", "search"]
+    assert all(0 < read["deadline"] <= 30.0 for read in reads)
 
 
 async def test_a_search_judges_whether_there_is_an_answer(database_url):

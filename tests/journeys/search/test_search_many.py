@@ -19,6 +19,7 @@ from semlex.testing import HashEmbedder
 from tests.support.databases import execute
 from tests.support.properties import examples
 from tests.support.retrievers import filled, plain, sync_filled, sync_opened
+from tests.support.spies import calls_of
 
 WORDS = ("sea", "hill", "river", "stone", "cloud", "grass", "wind", "light")
 DIMENSIONS = 16
@@ -96,13 +97,7 @@ def test_a_filter_is_read_once(library, monkeypatch):
 
 
 def test_the_model_is_asked_once_and_all_searches_see_one_state(database_url, monkeypatch):
-    embedder, opened = BatchEmbedder(), []
-    read = Database._read
-
-    async def counted(self, *arguments, **options):
-        opened.append(self)
-        return await read(self, *arguments, **options)
-
+    embedder = BatchEmbedder()
     with sync_filled(database_url, texts_of(20), embedder) as retriever:
         retriever.search_many(["sea", "hill", "sea", "wind"])
         assert embedder.batches == [3]
@@ -112,9 +107,9 @@ def test_the_model_is_asked_once_and_all_searches_see_one_state(database_url, mo
         assert retriever.search_many([]) == []
         assert retriever.search_many(["sea"], mode="keyword")[0].mode == "keyword"
         assert embedder.batches == [3, 1]
-        monkeypatch.setattr(Database, "_read", counted)  # the sample of vectors is in memory now
+        snapshots = calls_of(monkeypatch, Database, "_read")  # the sample of vectors is in memory now
         retriever.search_many(["sea", "-sea hill", '"no phrase"', "sea"])
-        assert len(opened) == 1
+        assert len(snapshots) == 1
     with sync_opened(database_url, DIMENSIONS) as retriever:  # whose model embeds one query after another
         assert plain(retriever.search_many(["sea", "hill"])[1]) == plain(retriever.search("hill"))
 
