@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -19,16 +20,15 @@ from semlex.evaluation.evaluate import evaluate
 from semlex.retriever import query_log
 from semlex.retriever.client import Client
 from semlex.retriever.query_log import QueryLog
-from semlex.retriever.synchronous import SyncClient
 from semlex.store.postgres.database import Database
 from semlex.store.query_log import Question, hash_of, summarise, write_questions
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
 from semlex.types.queries import SearchQuery
-from tests.support.databases import new_role
+from tests.support.databases import execute, new_role
 from tests.support.properties import SAME_SURROUNDINGS, examples
-from tests.support.retrievers import opened, sync_opened
-from tests.support.waiting import LIMIT
+from tests.support.retrievers import opened, sync_filled
+from tests.support.waiting import LIMIT, held
 
 retriever_of = partial(opened, collection="c", query_log="text")
 LOG = "SELECT query, mode, filtered, hits FROM semlex.c_query_log ORDER BY asked_at, query_id"
@@ -37,21 +37,25 @@ EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def rows(url, statement=LOG):
-    with psycopg.connect(url) as connection:
-        return connection.execute(statement).fetchall()
+    return execute(url, statement)
+
+
+def told(caplog):
+    return [one.message for one in caplog.records if "are not logged" in one.message]
 
 
 @pytest.fixture(autouse=True)
-def closing_waits(monkeypatch):
+def surroundings(monkeypatch, caplog):
     """Closing waits for the last questions however slow the machine is."""
     monkeypatch.setattr(query_log, "CLOSE_SECONDS", LIMIT)
+    caplog.set_level(logging.WARNING, "semlex")
 
 
 @pytest.fixture
 def filled_url(database_url):
-    with sync_opened(database_url, collection="c") as retriever:
-        retriever.add_documents([Document("a lion sleeps", {"a": 1}, id="l"), Document("a banana", id="b")])
-    return database_url
+    documents = [Document("a lion sleeps", {"a": 1}, id="l"), Document("a banana", id="b")]
+    with sync_filled(database_url, documents, collection="c"):
+        return database_url
 
 
 async def test_every_public_path_is_logged_once(filled_url):
@@ -62,7 +66,7 @@ async def test_every_public_path_is_logged_once(filled_url):
         await retriever.search("zebra", mode="keyword", explain=True)
         await retriever.search(vector=vector)  # without words there is no question
         page = await retriever.search("a", 1, max_results=2)
-        await retriever.search_page(str(page.next_cursor))
+        await retriever.search_page(page.next_cursor)
         await retriever.search_many(["lion one", "lion two"], 2)
         await retriever.context("lion context")
         await retriever.answer("lion answer?")
@@ -72,17 +76,13 @@ async def test_every_public_path_is_logged_once(filled_url):
         judged = await evaluate(retriever, {"q": "lion judged"}, {"q": {"l": 1}}, k=1)
         assert judged.queries == ["q"]
         figures = (await retriever.status()).query_log
-        assert figures is not None
         assert (figures.logged + figures.waiting, figures.dropped, figures.lost, figures.problem) == (8, 0, 0, None)
     assert rows(filled_url) == [
         ("lion", "hybrid", False, 1),
         ("banana", "keyword", True, 0),
         ("zebra", "keyword", False, 0),
         ("a", "hybrid", False, 1),
-        ("lion one", "hybrid", False, 2),
-        ("lion two", "hybrid", False, 2),
-        ("lion context", "hybrid", False, 2),
-        ("lion answer?", "hybrid", False, 2),
+        *((question, "hybrid", False, 2) for question in ("lion one", "lion two", "lion context", "lion answer?")),
     ]
 
 
@@ -91,8 +91,7 @@ async def test_questions_that_are_being_written_are_still_waiting(filled_url, mo
     async with retriever_of(filled_url) as retriever:
 
         async def watched(connection, info, *given, **options):
-            figures = retriever._resources.query_log.figures(None, info)
-            waiting.append(figures and figures.waiting)
+            waiting.append(retriever._resources.query_log.figures(None, info).waiting)
             return await write_questions(connection, info, *given, **options)
 
         monkeypatch.setattr(query_log, "write_questions", watched)
@@ -100,36 +99,27 @@ async def test_questions_that_are_being_written_are_still_waiting(filled_url, mo
     assert waiting == [1]
 
 
-@pytest.mark.parametrize("keep", ["off", "hash", "text"])
+@pytest.mark.parametrize("keep", ["default", "off", "hash", "text"])
 async def test_what_is_kept(filled_url, keep):
-    async with retriever_of(filled_url, query_log=keep) as retriever:
-        await retriever.search("Lion  sleeps")
+    options = {} if keep == "default" else {"query_log": keep}
+    is_kept, has_text = keep in {"hash", "text"}, keep == "text"
+    async with opened(filled_url, collection="c", **options) as retriever:
+        await retriever.search("Lion  sleeps", filters={"secret": "value-of-a-filter"})
         await retriever.search("lion SLEEPS ")
-        assert ((await retriever.status()).query_log is None) == (keep == "off")
+        assert ((await retriever.status()).query_log is not None) == is_kept
+    everything = str(rows(filled_url, "SELECT to_jsonb(q) FROM semlex.c_query_log AS q"))
+    assert ("lion" in everything.lower()) == has_text
+    assert "value-of-a-filter" not in everything
+    assert "a lion sleeps" not in everything
     async with retriever_of(filled_url) as retriever:
         found = await retriever.queries.summary()
-    assert (found.logged, found.without_hits) == ((0, 0) if keep == "off" else (2, 0))
-    if keep == "off":
-        assert (found.most_asked, found.oldest) == ((), None)
+    if not is_kept:
+        assert (found.logged, found.without_hits, found.most_asked, found.oldest) == (0, 0, (), None)
         return
+    assert (found.logged, found.without_hits) == (2, 1)
     (one,) = found.most_asked
-    assert one.query == ("lion SLEEPS" if keep == "text" else None)
-    assert (one.asked, one.without_hits, one.last_asked_at) == (2, 0, found.newest)
-
-
-async def test_by_default_nothing_is_kept(filled_url):
-    async with opened(filled_url, collection="c") as retriever:
-        await retriever.search("lion")
-    assert rows(filled_url) == []
-
-
-async def test_no_filter_value_and_no_text_of_a_document_is_kept(filled_url):
-    async with retriever_of(filled_url) as retriever:
-        await retriever.search("lion", filters={"secret": "value-of-a-filter"})
-    everything = str(rows(filled_url, "SELECT to_jsonb(q) FROM semlex.c_query_log AS q"))
-    assert "lion" in everything
-    assert "value-of-a-filter" not in everything
-    assert "sleeps" not in everything
+    assert one.query == ("lion SLEEPS" if has_text else None)
+    assert (one.asked, one.without_hits, one.last_asked_at) == (2, 1, found.newest)
 
 
 async def test_hashes_differ_from_collection_to_collection(filled_url):
@@ -143,33 +133,27 @@ async def test_hashes_differ_from_collection_to_collection(filled_url):
     assert all(len(bytes(value)) == 16 for (value,) in found)
 
 
-@pytest.mark.parametrize("wrong", ["on", "Text", "", 1, None, True])
-def test_wrong_options(wrong):
-    with pytest.raises(ConfigurationError, match="query_log"):
-        retriever_of("dbname=none", query_log=wrong)
-
-
-@pytest.mark.parametrize("options", [{"max_rows": 0}, {"max_days": 0}, {"max_rows": 10**9}, {"keep": "no"}])
-def test_wrong_bounds(options):
-    with pytest.raises(ConfigurationError):
-        QueryLogOptions(**options)
+def test_wrong_options():
+    for wrong in ("on", "Text", "", 1, None, True):
+        with pytest.raises(ConfigurationError, match="query_log"):
+            retriever_of("dbname=none", query_log=wrong)
+    for options in ({"max_rows": 0}, {"max_days": 0}, {"max_rows": 10**9}, {"keep": "no"}):
+        with pytest.raises(ConfigurationError):
+            QueryLogOptions(**options)
 
 
 async def test_no_answer_waits_for_the_log(filled_url, caplog):
     """Somebody holds the table for as long as the searches take: they answer; what could not be written is told."""
-    with psycopg.connect(filled_url) as locking:
-        locking.execute("LOCK TABLE semlex.c_query_log IN ACCESS EXCLUSIVE MODE")
+    with held(filled_url, "semlex.c_query_log"):
         async with retriever_of(filled_url) as retriever:
             for number in range(3):
                 assert await retriever.search(f"lion {number}")
             await retriever._resources.query_log.flush()
             figures = (await retriever.status()).query_log
-    assert figures is not None
     assert (figures.logged, figures.lost) == (0, 3)
     assert "lock" in str(figures.problem)
-    told = [one.message for one in caplog.records if "are not logged" in one.message]
-    assert len(told) == 1
-    assert "lion" not in told[0]
+    [message] = told(caplog)
+    assert "lion" not in message
     assert rows(filled_url) == []
 
 
@@ -191,9 +175,9 @@ async def test_no_question_is_lost_uncounted(filled_url, monkeypatch, caplog):
                 await collection.search("lion")
         await client._resources.query_log.flush()
         found = [(await collection.status()).query_log for collection in opened]
-    assert [(one.lost, one.waiting) for one in found if one is not None] == [(1, 0), (2, 0), (3, 0)]
+    assert [(one.lost, one.waiting) for one in found] == [(1, 0), (2, 0), (3, 0)]
     assert tried == ["c"]
-    assert len([one for one in caplog.records if "are not logged" in one.message]) == 3  # one warning a collection
+    assert len(told(caplog)) == 3  # one warning a collection
 
 
 async def test_too_many_are_dropped_and_counted(filled_url, monkeypatch):
@@ -201,7 +185,6 @@ async def test_too_many_are_dropped_and_counted(filled_url, monkeypatch):
     async with retriever_of(filled_url) as retriever:
         await retriever.search_many([f"lion {number}" for number in range(7)])
         figures = (await retriever.status()).query_log
-        assert figures is not None
         assert (figures.waiting, figures.dropped) == (4, 3)
     assert [query for query, *_ in rows(filled_url)] == [f"lion {number}" for number in range(4)]
 
@@ -214,9 +197,8 @@ async def test_who_may_not_write_is_told_once(filled_url, caplog):
                 await retriever._resources.query_log.flush()
             figures = (await retriever.status()).query_log
             assert (await retriever.queries.summary()).logged == 0
-    assert figures is not None
     assert (figures.logged, figures.lost, figures.waiting) == (0, 1, 0)  # the second one was not tried
-    assert len([one for one in caplog.records if "are not logged" in one.message]) == 1
+    assert len(told(caplog)) == 1
 
 
 async def test_never_where_nothing_can_be_written(filled_url, caplog):
@@ -245,15 +227,7 @@ async def test_a_transaction_of_the_user_that_is_rolled_back(filled_url):
     assert [query for query, *_ in rows(filled_url)] == ["lion"]
 
 
-async def test_a_collection_that_was_dropped(filled_url, caplog):
-    async with retriever_of(filled_url) as retriever:
-        await retriever.search("lion")
-        with psycopg.connect(filled_url, autocommit=True) as connection:
-            connection.execute("DROP TABLE semlex.c_query_log")
-    assert len([one for one in caplog.records if "are not logged" in one.message]) == 1
-
-
-async def test_a_successor_of_the_same_name_has_its_own_questions(filled_url):
+async def test_a_collection_that_was_dropped_and_its_successor(filled_url, caplog):
     async with retriever_of(filled_url) as retriever:
         await retriever.search("of the first")
         async with retriever_of(filled_url) as other:
@@ -265,30 +239,27 @@ async def test_a_successor_of_the_same_name_has_its_own_questions(filled_url):
             with pytest.raises(CollectionNotFoundError):
                 await retriever.queries.clear()
     assert [query for query, *_ in rows(filled_url)] == ["of the second"]
+    caplog.clear()
+    async with retriever_of(filled_url) as retriever:
+        await retriever.search("lion")
+        execute(filled_url, "DROP TABLE semlex.c_query_log")
+    assert len(told(caplog)) == 1
 
 
 def test_a_second_run_of_an_event_loop(filled_url):
     """What waits when its loop ends is written from the next one."""
     retriever = retriever_of(filled_url)
-
-    async def ask():
-        await retriever.initialize()
-        await retriever.search("lion")
-
-    loop = asyncio.new_event_loop()
-    try:
-        loop.run_until_complete(ask())
+    with closing(asyncio.new_event_loop()) as loop:
+        loop.run_until_complete(retriever.initialize())
+        loop.run_until_complete(retriever.search("lion"))
         loop.run_until_complete(retriever.close())
-    finally:
-        loop.close()
     assert [query for query, *_ in rows(filled_url)] == ["lion"]
 
 
 @pytest.fixture(scope="module")
 def collection(module_url):
-    with SyncClient(module_url, "none", use_reranking=False) as client:
-        client.collection("c").add_texts(["a text"])
-        return client.collection("c").info
+    with sync_filled(module_url, {"a": "a text"}, "none", collection="c") as retriever:
+        return retriever.info
 
 
 @pytest.fixture(scope="module")
@@ -307,8 +278,7 @@ asked = st.tuples(
 @settings(SAME_SURROUNDINGS, max_examples=examples(25))
 def test_the_log_is_its_newest_rows(module_url, collection, batches, bound, days):
     """Against a list: after every batch the newest rows that are young enough, in the order of time, and no others."""
-    now = EPOCH + timedelta(days=60)
-    oldest = now - timedelta(days=days)
+    oldest = EPOCH + timedelta(days=60 - days)
 
     async def work():
         kept = []
@@ -369,11 +339,11 @@ async def test_retrievers_share_one_log(filled_url, bound):
 
 
 async def test_a_smaller_bound_deletes_in_batches(filled_url):
-    with psycopg.connect(filled_url) as connection:
-        connection.execute(
-            "INSERT INTO semlex.c_query_log SELECT gen_random_uuid(), now() - n * interval '1 second', '\\x00', NULL, "
-            "'hybrid', false, 1 FROM generate_series(1, 2500) AS n"
-        )
+    many = (
+        "INSERT INTO semlex.c_query_log SELECT gen_random_uuid(), now() - n * interval '1 second', '\\x00', NULL, "
+        "'hybrid', false, 1 FROM generate_series(1, 2500) AS n"
+    )
+    execute(filled_url, many)
     async with retriever_of(filled_url, query_log=QueryLogOptions("text", max_rows=5)) as retriever:
         await retriever.search("lion")
     found = rows(filled_url)
@@ -385,38 +355,33 @@ async def test_a_smaller_bound_deletes_in_batches(filled_url):
 
 @pytest.mark.slow
 def test_the_command(shell):
+    url, queries = shell.environment["DATABASE_URL"], ("eval", "queries", "-c", "c")
     shell("index", "docs", "--model", "none", "-c", "c")
-    assert "no logged questions" in shell("eval", "queries", "-c", "c").stderr
-    shell.environment["SEMLEX_QUERY_LOG"] = "text"
-    for question in ("banana", "Banana", "unicorn", "\x1b[31mred"):
-        shell("search", question, "-c", "c")
-    shell.environment["SEMLEX_QUERY_LOG"] = "hash"
-    shell("search", "griffin", "-c", "c")
-    (found,) = shell.objects("eval", "queries", "-c", "c")
+    assert "no logged questions" in shell(*queries).stderr
+    for keep, questions in (("text", ("banana", "Banana", "unicorn", "\x1b[31mred")), ("hash", ("griffin",))):
+        shell.environment["SEMLEX_QUERY_LOG"] = keep
+        for question in questions:
+            shell("search", question, "-c", "c")
+    (found,) = shell.objects(*queries)
     assert (found["logged"], found["without_hits"]) == (5, 3)
     assert (found["most_asked"][0]["query"], found["most_asked"][0]["asked"]) == ("Banana", 2)
     assert {one["query"] for one in found["nothing_found"]} == {"unicorn", None, "\x1b[31mred"}
-    said = shell("eval", "queries", "-c", "c", "--limit", "1").stdout
+    said = shell(*queries, "--limit", "1").stdout
     assert said.startswith("5 questions since ")
     assert "Nothing was found" in said
-    assert "\x1b" not in shell("eval", "queries", "-c", "c").stdout
-    assert "(hash " in shell("eval", "queries", "-c", "c").stdout
-    shell("eval", "queries", "--clear", "-c", "c", code=2)  # nobody answers
-    assert len(rows(shell.environment["DATABASE_URL"])) == 5
-    assert shell.objects("eval", "queries", "-c", "c", "--clear", "--yes") == [{"collection": "c", "cleared": 5}]
-    assert rows(shell.environment["DATABASE_URL"]) == []
+    said = shell(*queries).stdout
+    assert "\x1b" not in said
+    assert "(hash " in said
+    shell(*queries, "--clear", code=2)  # nobody answers
+    assert len(rows(url)) == 5
+    assert shell.objects(*queries, "--clear", "--yes") == [{"collection": "c", "cleared": 5}]
+    assert rows(url) == []
     shell("eval", "queries", "-c", "missing", code=6)
     shell.environment["SEMLEX_QUERY_LOG"] = "all"
     assert "must be off, hash or text" in shell("search", "banana", "-c", "c", code=2).stderr
-
-
-def test_a_folder_that_is_not_trusted_keeps_no_questions(shell):
+    # A folder that is not trusted cannot have questions kept.
+    del shell.environment["SEMLEX_QUERY_LOG"]
     (shell.folder / "semlex.toml").write_text('query_log = "text"\n', encoding="utf-8")
     assert "not trusted" in shell("collections", code=2).stderr
     (shell.folder / "semlex.toml").write_text('query_log = "off"\n', encoding="utf-8")
     shell("collections")
-
-
-@pytest.fixture(autouse=True)
-def all_messages(caplog):
-    caplog.set_level(logging.WARNING, "semlex")
