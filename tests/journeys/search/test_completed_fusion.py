@@ -41,18 +41,17 @@ def texts(count):
     return {f"d{n:03}": " ".join(chance.choices(WORDS, k=chance.randrange(3, 12))) + f" n{n}" for n in range(count)}
 
 
+def vectors_for(count):
+    """Vectors of several lengths, all of them a little alike."""
+    return (np.random.default_rng(count).normal(size=(count, DIMENSIONS)) + 0.5).astype(np.float32)
+
+
 @asynccontextmanager
 async def with_vectors(url, count, vectors, **options):
     documents = [Document(text, id=name) for name, text in texts(count).items()]
     async with opened(url, "none", keyword="tsvector", **options) as retriever:
         await retriever.add_documents(documents, vectors)
         yield retriever
-
-
-def vectors_for(count):
-    """Vectors of several lengths, all of them a little alike."""
-    values = np.random.default_rng(count).normal(size=(count, DIMENSIONS)) + 0.5
-    return values.astype(np.float32)
 
 
 def similarities(distance, vectors, query):

@@ -171,9 +171,7 @@ HOSTILE = (
 
 def test_hostile_names_are_data(shelf):
     keys = [json.loads(name) if name.startswith('"') else name for name in HOSTILE]
-    rows = [dict.fromkeys(keys, "v"), {key: ["v", "v"] for key in keys}, {"other": 1}]
-    shelf.delete([f"r{row}" for row in range(8)])
-    shelf.add_texts(["a", "b", "c"], ids=["r0", "r1", "r2"], metadata=rows)
+    refill(shelf, [dict.fromkeys(keys, "v"), {key: ["v", "v"] for key in keys}, {"other": 1}])
     facets = shelf.fields.facets([*HOSTILE, "other"])
     for name in HOSTILE:
         assert [(one.value, one.count) for one in facets[name].values] == [("v", 2)], name

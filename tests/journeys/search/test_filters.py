@@ -13,7 +13,6 @@ from semlex.errors import ValidationError
 from semlex.filters.tree import MAX_CONDITIONS, MAX_DEPTH
 from semlex.store.query.filters import Filter, parse_filters
 from semlex.store.schema.names import Names
-from semlex.testing import HashEmbedder
 from tests.support.retrievers import sync_filled
 from tests.support.shell import Shell
 
@@ -39,8 +38,8 @@ def shelf(url):
 @pytest.fixture(scope="module")
 def library(url):
     """A collection beside it, of documents without a name."""
-    with SyncRetriever(url, HashEmbedder(8), use_reranking=False, collection="library") as retriever:
-        retriever.add_texts(["a text", "a text"], metadata=[{"year": 2024, "author": {"name": "Ada"}}, {"year": 1999}])
+    documents = [Document("a text", {"year": 2024, "author": {"name": "Ada"}}), Document("a text", {"year": 1999})]
+    with sync_filled(url, documents, collection="library") as retriever:
         yield retriever
 
 
@@ -118,9 +117,8 @@ def test_three_spellings(shelf, mapping, tree, text, expected):
 @pytest.mark.usefixtures("shelf")
 def test_filters_of_a_command_all_hold(url, tmp_path):
     arguments = ["search", "text", "--database", url, "-c", "default_collection", "--model", "none"]
-    *hits, _summary = Shell(url, tmp_path).objects(
-        *arguments, "--filter", "not exists draft", "--filter", 'not @source_document == "c.md"'
-    )
+    filters = ["--filter", "not exists draft", "--filter", 'not @source_document == "c.md"']
+    *hits, _summary = Shell(url, tmp_path).objects(*arguments, *filters)
     assert [hit["id"] for hit in hits] == ["none"]
 
 

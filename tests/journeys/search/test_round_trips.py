@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
+import itertools
 import re
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
-import psycopg
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,13 +21,21 @@ from semlex.store.keyword.bm25 import index, read
 from semlex.store.postgres import database
 from semlex.store.postgres.snapshot import SingleSnapshot
 from semlex.store.postgres.snapshot import Snapshot as AnySnapshot
-from tests.support.retrievers import opened, sync_opened
+from tests.support.databases import execute
+from tests.support.retrievers import filled, plain, sync_filled
 from tests.support.tenants import tenants_of
-from tests.support.waiting import Rounds, eventually, held, until, waiting
+from tests.support.waiting import Rounds, eventually, held, turns, until, waiting
 
 WORDS = ("sea", "hill", "river", "stone", "cloud", "grass")
 COLLECTION = "words"
-bm25 = partial(opened, model="none", keyword="bm25", collection=COLLECTION)
+
+
+def words(url, documents=(), model=8):
+    """A retriever of the collection, with these documents."""
+    return filled(url, [*documents], model, collection=COLLECTION)
+
+
+bm25 = partial(words, model="none")
 
 
 def texts_of(count, first=0):
@@ -43,8 +51,7 @@ class Wire:
     """What goes over the connections of a pool. The client waits for an answer to each Sync, and to a Flush alone."""
 
     def __init__(self, trace, patch):
-        self._trace = trace
-        prepare = database.configure
+        self._trace, prepare = trace, database.configure
 
         async def traced(connection):
             await prepare(connection)
@@ -70,9 +77,9 @@ def wire(tmp_path, monkeypatch):
 
 
 async def test_searches_take_few_round_trips(database_url, wire):
-    async with opened(database_url, collection=COLLECTION) as writing:
-        await writing.add_documents(texts_of(60))
-    async with opened(database_url, collection=COLLECTION) as retriever:
+    async with words(database_url, texts_of(60)):
+        pass
+    async with words(database_url) as retriever:
 
         async def counts(**options):
             for _ in range(3):
@@ -99,103 +106,7 @@ async def test_searches_take_few_round_trips(database_url, wire):
             hits = await retriever.search("Sea", mode="keyword")
         assert {hit.heading_factor for hit in hits} == {2.0}
         assert wire.counts()[0] == 1
-
-
-async def test_answers_that_arrive_together_are_read_in_rounds_of_their_own(database_url, monkeypatch):
-    """So that whatever else runs on the event loop waits for a step of one search, not of all."""
-    read = Retrieval._load
-    numbers = []
-
-    def noted(*given, **options):
-        numbers.append(rounds.number)
-        return read(*given, **options)
-
-    answered = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = %s"
-    async with opened(database_url, collection=COLLECTION) as retriever:
-        await retriever.add_documents(texts_of(60))
-        await asyncio.gather(*(retriever.search("stone cloud") for _ in range(8)))
-        monkeypatch.setattr(Retrieval, "_load", noted)
-        rounds = Rounds()
-        with held(database_url, "semlex.words_chunk") as lock:
-            searches = [asyncio.create_task(retriever.search("stone cloud")) for _ in range(8)]
-            await eventually(lambda: waiting(lock) == 8)
-        with psycopg.connect(database_url, autocommit=True) as looking:  # the event loop stands still meanwhile
-            until(lambda: looking.execute(answered, ["idle in transaction"]).fetchone() == (8,))
-        await asyncio.gather(*searches)
-    assert len(numbers) == len(set(numbers)) == 8
-
-
-WARM = {"keyword": 1, "hybrid": 2}
-
-
-@pytest.mark.parametrize("mode", WARM)
-async def test_what_another_client_commits_takes_one_round_trip_at_the_most(database_url, wire, mode, monkeypatch):
-    async with opened(database_url, collection=COLLECTION) as writing:
-        await writing.add_documents(texts_of(60))
-        async with opened(database_url, collection=COLLECTION) as retriever:
-            numbers = iter(range(1_000))
-
-            async def commits(text):
-                name = f"new-{next(numbers)}"
-                await writing.add_documents([Document(text, id=name)])
-                return name
-
-            async def trips_and_best(query="stone cloud"):
-                wire.counts()
-                hits = await retriever.search(query, 5, mode=mode)
-                return wire.counts()[0] - WARM[mode], hits[0].id
-
-            _, best = await trips_and_best()
-            for query in ("stone cloud", "grass", "grass river"):
-                await trips_and_best(query)
-                assert (await trips_and_best(query))[0] == 0
-            for _ in range(10):  # some are merged
-                await commits("rain")
-                assert await trips_and_best() == (0, best)
-                assert (await trips_and_best("grass"))[0] == (await trips_and_best("grass river"))[0] == 0
-            for times in (10, 20, 30):
-                best = await commits("stone cloud " * times)
-                assert await trips_and_best() == (1, best)
-                assert await trips_and_best() == (0, best)
-
-            monkeypatch.setattr(index, "QUIET_SEARCHES", 2)
-            for _ in range(3):
-                await trips_and_best()
-            await commits("rain")
-            assert await trips_and_best() == (1, best)
-            assert await trips_and_best() == (0, best)
-
-            # A segment that is too large to be sent at once: the index is read as if nothing was expected.
-            monkeypatch.setattr(read, "SMALL_POSTINGS", 0)
-            await commits("rain")
-            assert await trips_and_best() == (2, best)
-            assert await trips_and_best() == (0, best)
-            # Expecting too much all the time would take longer than expecting nothing.
-            trips = []
-            for _ in range(5):
-                await commits("rain")
-                trips.append((await trips_and_best())[0])
-            assert trips == [2, 2, 1, 1, 1]
-            assert [(await trips_and_best())[0] for _ in range(3)] == [1, 0, 0]
-
-
-async def test_files_that_are_found_in_the_last_snapshot_are_searched_again(database_url, monkeypatch):
-    """A search whose filter leaves out the best chunks, among commits that are too large to be sent."""
-    from_files = (f"{number:032x}-{number:016x}" for number in range(1_000))  # as the ids of chunks of files
-    async with bm25(database_url) as writing, bm25(database_url) as searching:
-        await writing.add_documents(
-            [Document("stone stone stone", {"wanted": False}, id=next(from_files)) for _ in range(200)]
-            + [Document("stone and much else", {"wanted": True}, id=next(from_files)) for _ in range(200)]
-        )
-        monkeypatch.setattr(read, "SMALL_POSTINGS", 0)
-        for number in range(4):
-            await searching.search("rain", mode="keyword")
-            await writing.add_documents([Document(f"rain {number}", id=f"rain-{number}")])
-        assert len(await searching.search("stone", 5, mode="keyword", filters={"wanted": True})) == 5
-
-
-async def test_a_role_takes_one_round_trip(database_url, wire):
-    """In a transaction, as a role is set for a transaction."""
+    # A role is set for a transaction, in the same round trip.
     with tenants_of(database_url) as tenants:
         tenant = tenants.make("acme", "anvil")
         async with Client(tenants.url, embedding_model="none", use_reranking=False) as client:
@@ -209,19 +120,102 @@ async def test_a_role_takes_one_round_trip(database_url, wire):
             assert wire.counts()[0] == 1
 
 
-def plain(results):
-    shown = results.to_dict()
-    legs = {name: dataclasses.replace(leg, milliseconds=0.0) for name, leg in results.legs.items()}
-    return {name: value for name, value in shown.items() if name not in {"timings", "legs", "query_cached"}} | {
-        "legs": legs
-    }
+async def test_answers_that_arrive_together_are_read_in_rounds_of_their_own(database_url, monkeypatch):
+    """So that whatever else runs on the event loop waits for a step of one search, not of all."""
+    read, numbers = Retrieval._load, []
+
+    def noted(*given, **options):
+        numbers.append(rounds.number)
+        return read(*given, **options)
+
+    answered = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = %s"
+    async with words(database_url, texts_of(60)) as retriever:
+        await asyncio.gather(*(retriever.search("stone cloud") for _ in range(8)))
+        monkeypatch.setattr(Retrieval, "_load", noted)
+        rounds = Rounds()
+        with held(database_url, "semlex.words_chunk") as lock:
+            searches = [asyncio.create_task(retriever.search("stone cloud")) for _ in range(8)]
+            await eventually(lambda: waiting(lock) == 8)
+        # The event loop stands still meanwhile.
+        until(lambda: execute(database_url, answered, ["idle in transaction"]) == [(8,)])
+        await asyncio.gather(*searches)
+    assert len(numbers) == len(set(numbers)) == 8
+
+
+WARM = {"keyword": 1, "hybrid": 2}
+
+
+@pytest.mark.parametrize("mode", WARM)
+async def test_what_another_client_commits_takes_one_round_trip_at_the_most(database_url, wire, mode, monkeypatch):
+    async with words(database_url, texts_of(60)) as writing, words(database_url) as retriever:
+        numbers = iter(range(1_000))
+
+        async def commits(text):
+            name = f"new-{next(numbers)}"
+            await writing.add_documents([Document(text, id=name)])
+            return name
+
+        async def trips_and_best(query="stone cloud"):
+            wire.counts()
+            hits = await retriever.search(query, 5, mode=mode)
+            return wire.counts()[0] - WARM[mode], hits[0].id
+
+        _, best = await trips_and_best()
+        for query in ("stone cloud", "grass", "grass river"):
+            await trips_and_best(query)
+            assert (await trips_and_best(query))[0] == 0
+        for _ in range(10):  # some are merged
+            await commits("rain")
+            assert await trips_and_best() == (0, best)
+            assert (await trips_and_best("grass"))[0] == (await trips_and_best("grass river"))[0] == 0
+        for times in (10, 20, 30):
+            best = await commits("stone cloud " * times)
+            assert await trips_and_best() == (1, best)
+            assert await trips_and_best() == (0, best)
+
+        monkeypatch.setattr(index, "QUIET_SEARCHES", 2)
+        for _ in range(3):
+            await trips_and_best()
+        await commits("rain")
+        assert await trips_and_best() == (1, best)
+        assert await trips_and_best() == (0, best)
+
+        # A segment that is too large to be sent at once: the index is read as if nothing was expected.
+        monkeypatch.setattr(read, "SMALL_POSTINGS", 0)
+        await commits("rain")
+        assert await trips_and_best() == (2, best)
+        assert await trips_and_best() == (0, best)
+        # Expecting too much all the time would take longer than expecting nothing.
+        trips = []
+        for _ in range(5):
+            await commits("rain")
+            trips.append((await trips_and_best())[0])
+        assert trips == [2, 2, 1, 1, 1]
+        assert [(await trips_and_best())[0] for _ in range(3)] == [1, 0, 0]
+
+
+async def test_files_that_are_found_in_the_last_snapshot_are_searched_again(database_url, monkeypatch):
+    """A search whose filter leaves out the best chunks, among commits that are too large to be sent."""
+    names = [f"{number:032x}-{number:016x}" for number in range(400)]  # as the ids of chunks of files
+    documents = [Document("stone stone stone", {"wanted": False}, id=name) for name in names[:200]]
+    documents += [Document("stone and much else", {"wanted": True}, id=name) for name in names[200:]]
+    async with bm25(database_url, documents) as writing, bm25(database_url) as searching:
+        monkeypatch.setattr(read, "SMALL_POSTINGS", 0)
+        for number in range(4):
+            await searching.search("rain", mode="keyword")
+            await writing.add_documents([Document(f"rain {number}", id=f"rain-{number}")])
+        assert len(await searching.search("stone", 5, mode="keyword", filters={"wanted": True})) == 5
+
+
+def with_plans(results):
+    return plain(results) | {name: replace(leg, milliseconds=0.0) for name, leg in results.legs.items()}
 
 
 @pytest.fixture(scope="module")
 def library(new_database):
     """120 documents; tests only read it."""
-    with sync_opened(new_database(), collection=COLLECTION) as retriever:
-        retriever.add_documents(texts_of(120))
+    with sync_filled(new_database(), texts_of(120), collection=COLLECTION) as retriever:
+        retriever.search(WORDS[0])  # the first search of a client reads the index in another way
         yield retriever
 
 
@@ -245,8 +239,7 @@ OPTIONS = st.fixed_dictionaries(
 
 @pytest.mark.slow
 def test_short_snapshots_answer_as_whole_ones(library, full):
-    singles = []
-    execute, choose = SingleSnapshot.execute, retrieval._snapshots
+    singles, execute, choose = [], SingleSnapshot.execute, retrieval._snapshots
 
     async def counted(self, *arguments, **named):
         answer = await execute(self, *arguments, **named)
@@ -259,75 +252,47 @@ def test_short_snapshots_answer_as_whole_ones(library, full):
     def search(words, top_k, options):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(SingleSnapshot, "execute", counted)
-            short = plain(library.search(" ".join(words), top_k, **options))
+            short = with_plans(library.search(" ".join(words), top_k, **options))
             patch.setattr(retrieval, "_snapshots", lambda *_, **__: ("whole",))
-            assert short == plain(library.search(" ".join(words), top_k, **options))
+            assert short == with_plans(library.search(" ".join(words), top_k, **options))
 
     search()
     assert retrieval._snapshots is choose
     assert len(singles) > 20
 
 
-class Writers:
-    """What another process does to the collection, by name."""
-
-    def __init__(self, other, url):
-        self._other, self._url = other, url
-        self._next = 200
-
-    async def do(self, what):
-        await getattr(self, what)()
-
-    async def nothing(self):
-        """The index rests."""
-
-    async def add(self):
-        self._next += 3
-        await self._other.add_documents(texts_of(3, self._next))
-
-    async def change(self):
-        self._next += 1
-        changed = [Document(f"sea stone sea {self._next}", {"n": 0}, id=f"d{n:03}") for n in range(4)]
-        await self._other.add_documents(changed, on_duplicate="update")
-
-    async def delete(self):
-        await self._other.delete([f"d{n:03}" for n in range(4, 12)])
-
-    async def merge(self):
-        await self._other.indexes.optimize()
-
-    async def rebuild(self):
-        await self._other.indexes.rebuild_keyword()
-
-    async def delete_rows(self):
-        """Past semlex: the index is as it was."""
-        async with await psycopg.AsyncConnection.connect(self._url) as connection:
-            await connection.execute("DELETE FROM semlex.words_chunk WHERE chunk_id BETWEEN 'd012' AND 'd020'")
+# What another process does to the collection. Rows are deleted past semlex: the index is as it was.
+ACTIONS = {
+    "nothing": lambda other, url: turns(1),
+    "add": lambda other, url: other.add_documents(texts_of(3, 200 + 3 * next(NUMBERS))),
+    "change": lambda other, url: other.add_documents(
+        [Document(f"sea stone sea {next(NUMBERS)}", {"n": 0}, id=f"d{n:03}") for n in range(4)], on_duplicate="update"
+    ),
+    "delete": lambda other, url: other.delete([f"d{n:03}" for n in range(4, 12)]),
+    "merge": lambda other, url: other.indexes.optimize(),
+    "rebuild": lambda other, url: other.indexes.rebuild_keyword(),
+    "delete_rows": lambda other, url: asyncio.to_thread(
+        execute, url, "DELETE FROM semlex.words_chunk WHERE chunk_id BETWEEN 'd012' AND 'd020'"
+    ),
+}
+NUMBERS = itertools.count()
 
 
-ACTIONS = ("nothing", "add", "change", "delete", "merge", "rebuild", "delete_rows")
-
-
-async def stored_scores(url, query):
+def stored_scores(url, query):
     """Of all chunks by a plain BM25 over what is stored now."""
-    async with await psycopg.AsyncConnection.connect(url) as connection:
-        cursor = await connection.execute("SELECT chunk_id, context, chunk_text FROM semlex.words_chunk")
-        texts = {chunk_id: ("english", f"{context}\n{text}") for chunk_id, context, text in await cursor.fetchall()}
-    return plain_bm25(texts, query)
+    rows = execute(url, "SELECT chunk_id, context, chunk_text FROM semlex.words_chunk")
+    return plain_bm25({chunk_id: ("english", f"{context}\n{text}") for chunk_id, context, text in rows}, query)
 
 
 async def searched(retriever, meanwhile, patch):
     """A search between whose computing and asking something else happens; and the snapshots that it asked."""
-    asked = []
-    execute = SingleSnapshot.execute
+    asked, execute, in_one_go = [], SingleSnapshot.execute, AnySnapshot.in_one_go
 
     async def late(self, *arguments, **named):
         if not self.is_asked:
             asked.append("statement")
             await meanwhile()
         return await execute(self, *arguments, **named)
-
-    in_one_go = AnySnapshot.in_one_go
 
     def noted(self, **named):
         asked.append("transaction")
@@ -341,16 +306,14 @@ async def searched(retriever, meanwhile, patch):
 
 @pytest.mark.parametrize("action", ACTIONS)
 async def test_a_writer_between_computing_and_asking(database_url, action, monkeypatch):
-    async with bm25(database_url) as searching, bm25(database_url) as writing:
-        writers = Writers(writing, database_url)
-        await writing.add_documents(texts_of(100))
+    async with bm25(database_url) as searching, bm25(database_url, texts_of(100)) as writing:
         await writing.delete(["d099"])
         for _ in range(3):
             for _ in range(3):
                 await searching.search("sea stone", 1000, mode="keyword")
-            found, asked = await searched(searching, partial(writers.do, action), monkeypatch)
+            found, asked = await searched(searching, partial(ACTIONS[action], writing, database_url), monkeypatch)
             by_id = {hit.id: hit.keyword_score for hit in found}
-            expected = await stored_scores(database_url, "sea stone")
+            expected = stored_scores(database_url, "sea stone")
             if action == "delete_rows":  # the average length is still that of all
                 assert by_id.keys() == expected.keys()
             else:
@@ -362,28 +325,24 @@ async def test_a_writer_between_computing_and_asking(database_url, action, monke
 
 async def test_a_search_does_not_take_what_another_one_saw_for_its_own(database_url, monkeypatch):
     """Its one question did not suffice, and would not at the second try either."""
-    asked = []
-    execute = SingleSnapshot.execute
+    asked, ask = [], SingleSnapshot.execute
 
     async def early(self, *arguments, **named):
-        answer = await execute(self, *arguments, **named)
+        answer = await ask(self, *arguments, **named)
         asked.append("statement")
         if asked == ["statement"]:
             await writing.add_documents([Document("rain", id="rain")])
             with monkeypatch.context() as inner:
-                inner.setattr(SingleSnapshot, "execute", execute)
+                inner.setattr(SingleSnapshot, "execute", ask)
                 await searching.search("sea", mode="keyword")
         return answer
 
-    async with bm25(database_url) as searching, bm25(database_url) as writing:
-        await writing.add_documents(texts_of(100))
+    async with bm25(database_url) as searching, bm25(database_url, texts_of(100)) as writing:
         for _ in range(3):
             await searching.search("sea stone", 5, mode="keyword")
-        with psycopg.connect(database_url) as connection:
-            connection.execute("DELETE FROM semlex.words_chunk WHERE chunk_id < 'd090'")
+        execute(database_url, "DELETE FROM semlex.words_chunk WHERE chunk_id < 'd090'")
         monkeypatch.setattr(SingleSnapshot, "execute", early)
-        hits = await searching.search("sea stone", 5, mode="keyword")
-        assert len(hits) == 5
+        assert len(await searching.search("sea stone", 5, mode="keyword")) == 5
         assert asked == ["statement"]
 
 
@@ -399,5 +358,5 @@ async def test_a_collection_made_again_between_computing_and_asking(database_url
                 await other.collection(COLLECTION).add_documents(texts_of(added))
 
             found, asked = await searched(searching, remake, monkeypatch)
-            assert {hit.id for hit in found} == set(await stored_scores(database_url, "sea stone"))
+            assert {hit.id for hit in found} == set(stored_scores(database_url, "sea stone"))
             assert len(asked) > 1

@@ -66,26 +66,19 @@ class FailingEmbedder(Faulty, HashEmbedder):
         return super().embed_query(text) if answer is None else answer
 
 
-class FakeReranker:
-    """Prefers the highest number in a text; fails or waits when it is told to."""
+class FakeReranker(Faulty):
+    """Prefers the highest number in a text."""
 
     identity = "fake reranker 1"
 
     def __init__(self):
-        self.error = None
-        self.answer = None
+        super().__init__()
         self.seen = []
-        self.free = threading.Event()
-        self.free.set()
 
     def score(self, query, texts):
-        assert self.free.wait(FOREVER)
         self.seen.append(list(texts))
-        if self.error is not None:
-            raise self.error
-        if self.answer is not None:
-            return self.answer
-        return np.array([int(text.split()[-1]) / COUNT for text in texts], dtype=np.float32)
+        answer = self.set_answer()
+        return np.array([int(text.split()[-1]) / COUNT for text in texts], np.float32) if answer is None else answer
 
     def close(self):
         """Nothing to release."""

@@ -88,11 +88,11 @@ def test_queries_with_options_of_their_own(library):
 def test_a_filter_is_read_once(library, monkeypatch):
     read, parse = [], request.parse_filters
     monkeypatch.setattr(request, "parse_filters", lambda filters, names: read.append(filters) or parse(filters, names))
-    both = library.search_many(["sea", "hill river"], filters="even == true", boost={"even == true": 2.0})
+    options = {"filters": "even == true", "boost": {"even == true": 2.0}}
+    both = library.search_many(["sea", "hill river"], **options)
     assert [one for one in read if one is not None] == ["even == true"]
     monkeypatch.undo()
-    single = [library.search(one, filters="even == true", boost={"even == true": 2.0}) for one in ("sea", "hill river")]
-    assert [plain(one) for one in both] == [plain(one) for one in single]
+    assert list(map(plain, both)) == [plain(library.search(one, **options)) for one in ("sea", "hill river")]
     assert all(hit.metadata["even"] for one in both for hit in one)
 
 

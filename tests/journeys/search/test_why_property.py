@@ -44,7 +44,9 @@ def is_rank(rank, mine, scores, close):
     more=st.integers(0, 3),
     picked=st.integers(0, 23),
 )
-def test_it_agrees_with_an_exhaustive_search(*, retriever, texts, question, excluded, mode, filters, top_k, more, picked):
+def test_it_agrees_with_an_exhaustive_search(
+    *, retriever, texts, question, excluded, mode, filters, top_k, more, picked
+):
     stored = {name: " ".join(words) for name, words in zip(NAMES, texts, strict=False)}
     numbers = {name: number for number, name in enumerate(stored)}
     passing = {
