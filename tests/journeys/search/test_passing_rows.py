@@ -8,6 +8,7 @@ import signal
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from struct import pack
 from typing import Any
 
@@ -36,9 +37,11 @@ from semlex.store.query.passing_rows import (
 )
 from semlex.store.query.run import fetch
 from semlex.types.documents import Document
+from tests.support.databases import execute
 from tests.support.embedded_servers import configure
 from tests.support.manual_clock import ManualClock
-from tests.support.retrievers import opened, sync_opened
+from tests.support.retrievers import ids_of, opened, sync_opened
+from tests.support.spies import calls_of, results_of
 from tests.support.waiting import until
 
 DIMENSIONS, ROWS, GROUPS = 16, 80, 8
@@ -65,16 +68,26 @@ class Stored:
         documents = [Document(f"text number {name}", {"group": self.rows[name][0]}, id=name) for name in names]
         self.retriever.add_documents(documents, np.stack([VALUES[self.rows[name][1]] for name in names]))
 
+    def move(self):
+        """Changes the state of the database."""
+        self.connection.execute("INSERT INTO other VALUES (1)")
+
     def best(self, group, top_k=5):
         """The exact answer."""
         passing = [(-float(VALUES[vector] @ QUERY), name) for name, (own, vector) in self.rows.items() if own == group]
         return [name for _, name in sorted(passing)][:top_k]
 
-    def found(self, group, top_k=5, mode="vector", **options):
+    def found(self, group, top_k=5, mode="vector"):
         """The hits of a search; a hybrid one ranks by the vectors alone, as all texts hold the words."""
-        results = self.retriever.search("text number", top_k, {"group": group}, vector=QUERY, mode=mode, **options)
+        results = self.retriever.search("text number", top_k, {"group": group}, vector=QUERY, mode=mode)
         self.plan = results.legs["vector"].plan
-        return [hit.id for hit in results]
+        return ids_of(results)
+
+    def check(self, group, top_k=5, mode="vector", times=1):
+        """Searches find what they must, in its order where only vectors are searched."""
+        order = list if mode == "vector" else set
+        for _ in range(times):
+            assert order(self.found(group, top_k, mode)) == order(self.best(group, top_k))
 
 
 def fill(stored):
@@ -83,12 +96,15 @@ def fill(stored):
     stored.write(list(map(str, range(ROWS))), None, 0)
 
 
+client = partial(sync_opened, model="none", collection="passing")
+
+
 @pytest.fixture(scope="module")
 def stored(new_database):
     url = new_database()
     with (
         pytest.MonkeyPatch.context() as patch,
-        sync_opened(url, "none", collection="passing") as retriever,
+        client(url) as retriever,
         psycopg.connect(url, autocommit=True) as connection,
     ):
         patch.setattr(passing_rows, "MIN_WITH_VECTORS", 1)
@@ -102,11 +118,12 @@ def stored(new_database):
 def searching(stored):
     """The collection with its first rows, in a client that has asked nothing yet; `stored` writes."""
     fill(stored)
-    with sync_opened(stored.url, "none", collection="passing") as retriever:
+    with client(stored.url) as retriever:
         yield Stored(stored.url, retriever, stored.connection, stored.rows)
 
 
 NAMES = st.lists(st.integers(0, ROWS + 20).map(str), min_size=1, max_size=6, unique=True)
+RUNS = ("VACUUM", f"VACUUM FULL {VECTORS}", "INSERT INTO other VALUES (1)")
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("search"), st.integers(0, GROUPS - 1), st.sampled_from((1, 5, 40))),
@@ -114,9 +131,7 @@ STEPS = st.lists(
         st.tuples(st.just("write"), NAMES, st.integers(0, 1), st.integers(0, 2)),
         st.tuples(st.just("delete"), NAMES),
         st.tuples(st.just("move"), NAMES, st.integers(0, 1)),
-        st.tuples(
-            st.just("run"), st.sampled_from(("VACUUM", f"VACUUM FULL {VECTORS}", "INSERT INTO other VALUES (1)"))
-        ),
+        st.tuples(st.just("run"), st.sampled_from(RUNS)),
     ),
     min_size=2,
     max_size=14,
@@ -128,8 +143,8 @@ def test_whatever_happens_in_between_the_best_that_pass_are_found(stored, steps)
     fill(stored)
     for step, *given_ in steps:
         if step == "search":
-            assert stored.found(*given_) == stored.best(*given_)
-            assert set(stored.found(*given_, mode=None)) == set(stored.best(*given_))
+            stored.check(*given_)
+            stored.check(*given_, mode=None)
         elif step == "write":
             stored.write(*given_)
         elif step == "delete":
@@ -137,27 +152,23 @@ def test_whatever_happens_in_between_the_best_that_pass_are_found(stored, steps)
             stored.rows = {name: row for name, row in stored.rows.items() if name not in given_[0]}
         elif step == "move":  # by another program
             names, group = given_
-            stored.connection.execute(
-                f"UPDATE {CHUNK} SET metadata = %s WHERE chunk_id = ANY(%s)",  # noqa: S608
-                [Jsonb({"group": group}), names],
-            )
+            moved = f"UPDATE {CHUNK} SET metadata = %s WHERE chunk_id = ANY(%s)"  # noqa: S608
+            stored.connection.execute(moved, [Jsonb({"group": group}), names])
             stored.rows |= {name: (group, stored.rows[name][1]) for name in names if name in stored.rows}
         else:
             stored.connection.execute(given_[0])
-    assert stored.found(0) == stored.best(0)
+    stored.check(0)
 
 
 def test_the_rows_are_compared_from_the_second_search_on(searching):
-    plans = []
-    for _ in range(2):
-        assert searching.found(3) == searching.best(3)
-        plans.append(searching.plan)
-    assert plans == ["exact, vectors by key", "exact, 10 rows that pass"]
+    for plan in ("exact, vectors by key", "exact, 10 rows that pass"):
+        searching.check(3)
+        assert searching.plan == plan
     for mode in ("vector", None):
-        plans.clear()
+        plans = []
         for _ in range(20):  # a transaction of the server itself, older than the rows, may be in the way for a moment
-            searching.connection.execute("INSERT INTO other VALUES (1)")  # the state has changed
-            assert set(searching.found(3, mode=mode)) == set(searching.best(3))
+            searching.move()
+            searching.check(3, mode=mode)
             plans.append(searching.plan)
         assert plans.count("exact, 10 rows that pass") > 10
 
@@ -182,10 +193,10 @@ def test_a_table_that_is_written_anew_during_a_search_is_noticed(stored, searchi
     """The snapshot of the search is older, so that only the table's file tells."""
     stored.connection.execute(f"VACUUM FULL {VECTORS}")
     stored.write([str(n) for n in range(0, ROWS, 3)], 7, 5)  # the old rows stay as gaps
-    for _ in range(5):  # until the vectors are kept, and the search does not read the table before its statement
-        assert searching.found(1) == searching.best(1)
+    # Until the vectors are kept, and the search does not read the table before its statement.
+    searching.check(1, times=5)
     plans = disturb(monkeypatch, lambda: stored.connection.execute(f"VACUUM FULL {VECTORS}"))
-    assert searching.found(1) == searching.best(1)
+    searching.check(1)
     assert plans[0].endswith("rows that pass")
     assert len(plans) > 1
 
@@ -209,15 +220,14 @@ def test_a_row_that_lies_where_another_one_was_is_noticed(stored, searching):
         return dict(found.fetchall())
 
     stored.connection.execute(f"VACUUM FULL {VECTORS}")
-    for _ in range(3):
-        assert searching.found(1, 40) == searching.best(1, 40)
+    searching.check(1, 40, times=3)
     before = places()
     last = next(name for name in reversed(before) if stored.rows[name][0] == 1)  # rows are written to the last page
     with without_vector(stored, last):
         stored.connection.execute(f"VACUUM {VECTORS}")
         stored.write(["1000"], 2, 0)
         assert places()["1000"] == before[last]
-    assert searching.found(1, 40) == searching.best(1, 40)
+    searching.check(1, 40)
 
 
 def test_a_vector_that_comes_later_is_found(stored, searching):
@@ -225,24 +235,23 @@ def test_a_vector_that_comes_later_is_found(stored, searching):
     with without_vector(stored, "9"):
         for _ in range(3):
             assert searching.found(1, 40) == [name for name in searching.best(1, 40) if name != "9"]
-    assert searching.found(1, 40) == searching.best(1, 40)
+    searching.check(1, 40)
 
 
 def test_after_too_many_transactions_ages_prove_nothing(searching, monkeypatch):
     """Half of all numbers later the one from which rows were read seems to be still to come."""
-    for _ in range(2):
-        assert searching.found(3) == searching.best(3)
+    searching.check(3, times=2)
     read = retrieval.read_again
     xid = "SELECT (pg_snapshot_xmax(pg_current_snapshot())::text::bigint + 1000)::text"
-    (horizon,) = searching.connection.execute(xid).fetchone() or ("",)
+    [[horizon]] = searching.connection.execute(xid).fetchall()
 
     async def read_long_ago(*arguments, **others):
         rows = await read(*arguments, **others)
         return None if rows is None else replace(rows, horizon=horizon)
 
     monkeypatch.setattr(retrieval, "read_again", read_long_ago)
-    searching.connection.execute("INSERT INTO other VALUES (1)")  # the state has changed
-    assert searching.found(3) == searching.best(3)
+    searching.move()
+    searching.check(3)
     assert searching.plan == "exact, vectors by key"
 
 
@@ -251,8 +260,7 @@ def test_in_read_committed_another_program_changes_the_rows_during_a_search(stor
     with psycopg.connect(stored.url) as connection:
         connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
         mine = Stored(stored.url, searching.retriever.using(connection), stored.connection, stored.rows)
-        for _ in range(3):
-            assert set(mine.found(2, mode=mode)) == set(mine.best(2))
+        mine.check(2, mode=mode, times=3)
 
         def change():
             stored.write(["1", "3"], 2, 0)
@@ -265,20 +273,18 @@ def test_in_read_committed_another_program_changes_the_rows_during_a_search(stor
         assert set(found) <= {name for name, (group, _) in stored.rows.items() if group == 2}
         assert len(plans) > 1
         monkeypatch.undo()
-        assert set(mine.found(2, 40, mode=mode)) == set(mine.best(2, 40))
+        mine.check(2, 40, mode=mode)
         connection.rollback()
 
 
 def test_a_transaction_sees_its_own_rows(stored, searching):
-    for _ in range(3):
-        searching.found(4)
+    searching.check(4, times=3)
     with psycopg.connect(stored.url) as connection:
         mine = Stored(stored.url, searching.retriever.using(connection), stored.connection, dict(stored.rows))
         mine.write(["0", "1", "200"], 4, 7)
-        for _ in range(3):
-            assert mine.found(4, 40) == mine.best(4, 40)
+        mine.check(4, 40, times=3)
         connection.rollback()
-    assert searching.found(4, 40) == searching.best(4, 40)
+    searching.check(4, 40)
 
 
 async def cancelled(snapshot, *_, **__):
@@ -290,26 +296,19 @@ async def cancelled(snapshot, *_, **__):
 @pytest.mark.parametrize("mode", ["vector", None])
 def test_rows_that_take_too_long_to_read_end_no_search(searching, monkeypatch, reading, mode):
     """They are not read again for a while, and the search goes on without them."""
-    tries = []
-
-    async def slow(*arguments, **others):
-        tries.append(reading)
-        return await cancelled(*arguments, **others)
-
-    for _ in range(0 if reading == "read_passing_rows" else 2):
-        searching.found(3)
+    if reading != "read_passing_rows":
+        searching.check(3, times=2)
     if reading == "read_again":
-        searching.connection.execute("INSERT INTO other VALUES (1)")  # the state has changed
-    monkeypatch.setattr(retrieval, reading, slow)
-    for _ in range(8):
-        assert set(searching.found(3, mode=mode)) == set(searching.best(3))
-    assert tries == [reading]
+        searching.move()
+    monkeypatch.setattr(retrieval, reading, cancelled)
+    tries = calls_of(monkeypatch, retrieval, reading)
+    searching.check(3, mode=mode, times=8)
+    assert len(tries) == 1
 
 
 async def test_vectors_are_read_in_parts_until_the_deadline_is_near(searching, monkeypatch):
     """Each statement has a time limit of its own; the search goes on with the rows alone."""
-    deadline, clock, reads, ended = 60.0, ManualClock(), [], []
-    read, fetched = retrieval.read_vectors, vector.fetch
+    deadline, clock, ended, fetched = 60.0, ManualClock(), [], vector.fetch
 
     async def slow(*arguments):
         rows = await fetched(*arguments)
@@ -317,19 +316,14 @@ async def test_vectors_are_read_in_parts_until_the_deadline_is_near(searching, m
         ended.append(None)
         return rows
 
-    async def noted(*arguments):
-        reads.append(await read(*arguments))
-        return reads[-1]
-
     monkeypatch.setattr(vector, "MAX_NUMBERS_AT_ONCE", 3 * DIMENSIONS)
     monkeypatch.setattr(vector, "fetch", slow)
-    monkeypatch.setattr(retrieval, "read_vectors", noted)
+    reads = results_of(monkeypatch, retrieval, "read_vectors")
     async with opened(searching.url, "none", collection="passing", clock=clock) as retriever:
         for _ in range(6):
-            hits = await retriever.search(
-                None, 5, {"group": 3}, vector=QUERY, mode="vector", deadline=None if reads else deadline
-            )
-            assert [hit.id for hit in hits] == searching.best(3)
+            limit = None if reads else deadline
+            hits = await retriever.search(None, 5, {"group": 3}, vector=QUERY, mode="vector", deadline=limit)
+            assert ids_of(hits) == searching.best(3)
             assert len(ended) in (0, 2)  # of four parts
     assert reads == [None]
     assert hits.legs["vector"].plan == "exact, 10 rows that pass"
@@ -347,80 +341,71 @@ def is_on_loop():
 def test_many_rows_are_decoded_and_compared_outside_the_event_loop(searching, monkeypatch, most):
     calls = {}
 
-    def noting(name, work):
+    def watch(owner, name):
+        work = getattr(owner, name)
+
         def noted(*arguments, **others):
             calls.setdefault(name, set()).add(is_on_loop())
             return work(*arguments, **others)
 
-        return noted
+        monkeypatch.setattr(owner, name, noted)
 
     monkeypatch.setattr(passing_rows, "MAX_ROWS_ON_LOOP", most)
-    for name in ("among", "nearest"):
-        monkeypatch.setattr(PassingRows, name, noting(name, getattr(PassingRows, name)))
-    monkeypatch.setattr(PassingRows, "read", noting("read", PassingRows.read))
-    monkeypatch.setattr(passing_chunks, "ids_of", noting("ids_of", passing_chunks.ids_of))
-    monkeypatch.setattr(passing_rows, "location_array", noting("location_array", passing_rows.location_array))
-    for _ in range(6):
-        assert searching.found(3) == searching.best(3)
-    searching.connection.execute("INSERT INTO other VALUES (1)")  # the state has changed
-    assert searching.found(3) == searching.best(3)
+    for name in ("among", "nearest", "read"):
+        watch(PassingRows, name)
+    watch(passing_chunks, "ids_of")
+    watch(passing_rows, "location_array")
+    searching.check(3, times=6)
+    searching.move()
+    searching.check(3)
     on_loop = most == 10
     assert calls.pop("location_array") == {False, on_loop}  # vectors are always read in a thread
     assert calls == {name: {on_loop} for name in ("read", "nearest", "ids_of", "among")}
 
 
-@pytest.mark.parametrize("size", [1.0, 1e-7])
-def test_vectors_stored_as_float16_are_compared_with_the_query_that_the_server_gets(new_database, monkeypatch, size):
+def test_vectors_stored_as_float16_are_compared_with_the_query_that_the_server_gets(database_url, monkeypatch):
     """Of a short query float16 keeps few digits."""
     monkeypatch.setattr(passing_rows, "MIN_WITH_VECTORS", 1)
     stored = VALUES.astype(np.float16)
     documents = [Document(f"text number {n}", {"group": n % GROUPS}, id=str(n)) for n in range(len(stored))]
     norms = np.linalg.norm(stored.astype(np.float64), axis=1)
-    kept, read = [], retrieval.read_vectors
-
-    async def noted(*arguments):
-        kept.append(await read(*arguments))
-        return kept[-1]
-
-    monkeypatch.setattr(retrieval, "read_vectors", noted)
-    with sync_opened(new_database(), "none", collection="halves", vector_storage="halfvec") as retriever:
+    kept = results_of(monkeypatch, retrieval, "read_vectors")
+    with client(database_url, vector_storage="halfvec") as retriever:
         retriever.add_documents(documents, VALUES)
-        for query in np.random.default_rng(7).normal(size=(30, DIMENSIONS)).astype(np.float32):
-            given_ = query * np.float32(size)
-            sent = given_.astype(np.float16).astype(np.float64)
+        directions = np.random.default_rng(7).normal(size=(30, DIMENSIONS)).astype(np.float32)
+        for query in (*directions, *(directions * np.float32(1e-7))):
+            sent = query.astype(np.float16).astype(np.float64)
             cosines = stored.astype(np.float64) @ sent / norms / np.linalg.norm(sent)
             best = [str(n) for n in np.argsort(-cosines, kind="stable") if n % GROUPS == 1][:5]
-            hits = retriever.search(None, 5, {"group": 1}, vector=given_, mode="vector")
-            assert [hit.id for hit in hits] == best
+            hits = retriever.search(None, 5, {"group": 1}, vector=query, mode="vector")
+            assert ids_of(hits) == best
             assert [hit.vector_score for hit in hits] == pytest.approx([cosines[int(n)] for n in best], abs=1e-5)
-    assert len(kept) == 1
-    assert kept[0] is not None
+    assert [one is not None for one in kept] == [True]
 
 
-def test_the_index_gave_too_few_and_the_rows_take_too_long(new_database, monkeypatch):
+def test_the_index_gave_too_few_and_the_rows_take_too_long(database_url, monkeypatch):
     """The answer is the exact one all the same."""
     values = np.random.default_rng(6).normal(size=(1500, DIMENSIONS)).astype(np.float32)
     values /= np.linalg.norm(values, axis=1, keepdims=True)
     far = np.argsort(values @ QUERY)[:190].tolist()  # from the farthest on
     documents = [Document(f"text number {n}", {"group": int(n in far)}, id=str(n)) for n in range(len(values))]
-    with sync_opened(new_database(), "none", collection="far") as retriever:
+    with client(database_url) as retriever:
         retriever.add_documents(documents, values)
         retriever.indexes.create(HnswIndex())
         monkeypatch.setattr(retrieval, "read_passing_rows", cancelled)
         for _ in range(3):
             found = retriever.search("text number", 5, {"group": 1}, vector=QUERY, mode=None)
-            assert {hit.id for hit in found} == set(map(str, far[-5:]))
+            assert set(ids_of(found)) == set(map(str, far[-5:]))
             assert set(found.legs) == {"vector", "keyword"}
             assert ", as vector index" in found.legs["vector"].plan
 
 
 def crash(url):
     """Ends a session by force, as if it had crashed, and waits until the server is back."""
-    run = sql.SQL("SELECT {}").format(SERVER_RUN)
 
     def now():
-        with suppress(psycopg.OperationalError), psycopg.connect(url) as connection:
-            return connection.execute(run).fetchone()
+        with suppress(psycopg.OperationalError):
+            return execute(url, sql.SQL("SELECT {}").format(SERVER_RUN))
 
     before = now()
     with psycopg.connect(url) as lost:
@@ -435,8 +420,8 @@ def test_a_crash_of_the_server_loses_writes_and_what_is_remembered_of_them(open_
     configure(folder, synchronous_commit="off", wal_writer_delay="10s", autovacuum="off")
     with (
         EmbeddedServer(folder) as server,
-        sync_opened(server.url, "none", collection="passing") as writer,
-        sync_opened(server.url, "none", collection="passing") as reader,
+        client(server.url) as writer,
+        client(server.url) as reader,
         psycopg.connect(server.url, autocommit=True) as connection,
     ):
         stored = Stored(server.url, writer, connection)
@@ -444,17 +429,19 @@ def test_a_crash_of_the_server_loses_writes_and_what_is_remembered_of_them(open_
         stored.write([str(n) for n in range(ROWS)], None, 0)
         connection.execute("CHECKPOINT")
         stored.write(["80", "81", "82", "83"], 1, 0)  # probably lost
-        for _ in range(3):
-            assert mine.found(1, 40) == mine.best(1, 40)
+        mine.check(1, 40, times=3)
         assert mine.plan == "exact, 14 rows that pass"
         crash(server.url)
-        with psycopg.connect(server.url) as again:
-            held = again.execute(f"SELECT chunk_id FROM {CHUNK}").fetchall()  # noqa: S608
+        held = execute(server.url, f"SELECT chunk_id FROM {CHUNK}")  # noqa: S608
         for name in set(stored.rows) - {name for (name,) in held}:
             del stored.rows[name]
         for names in (["90", "91"], ["92", "93"]):
             stored.write(names, 2, 0)
-        assert mine.found(1, 40) == mine.best(1, 40)
+        mine.check(1, 40)
+
+
+def passing_of(places, vectors=None, state="state"):
+    return PassingRows(places, places, "file", "horizon", state, must_check=state is None, vectors=vectors)
 
 
 @given(seed=st.integers(0, 10**6), rows=st.integers(1, 60), top_k=st.integers(1, 20), spread=st.sampled_from((1, 1e-4)))
@@ -466,9 +453,7 @@ def test_the_nearest_are_among_the_rows_that_are_compared_on_the_server(seed, ro
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     query = chance.normal(size=DIMENSIONS).astype(np.float32)
     places = (np.arange(len(vectors), dtype=np.int64) << 16) | 1
-    kept = PassingRows(
-        places, places, "file", "horizon", "state", must_check=False, vectors=rounded(vectors.astype(np.float16))
-    )
+    kept = passing_of(places, RoundedVectors.of(vectors.astype(np.float16)))
     blocks = np.frombuffer(kept.nearest(query, top_k), "V4, >u4, V2", offset=20)["f1"]
     cosines = vectors @ query
     least = np.sort(cosines)[-min(top_k, len(vectors))]
@@ -495,7 +480,8 @@ def test_no_cosine_of_the_server_differs_by_more_than_the_error(dimensions, seed
     lengths = np.sqrt(in_sequence(stored * stored).astype(np.float64) * in_sequence(query * query))
     of_server = in_sequence(stored * query) / lengths
     wide = stored.astype(np.float64)
-    kept = rounded((wide / np.linalg.norm(wide, axis=1, keepdims=True)).astype(np.float32).astype(np.float16))
+    units = (wide / np.linalg.norm(wide, axis=1, keepdims=True)).astype(np.float32)
+    kept = RoundedVectors.of(units.astype(np.float16))
     unit = query / np.linalg.norm(query.astype(np.float64))
     apart = kept.cosines(unit.astype(np.float32)).astype(np.float64) - of_server
     assert (np.abs(apart) <= kept.errors).all()
@@ -505,30 +491,21 @@ def test_vectors_of_one_dimension_are_read():
     values, places = np.array([[0.5], [-1.0], [1.0]], ">f2"), np.arange(3, dtype=np.int64) << 16 | 1
     entries = b"".join(pack(">ihh", 6, 1, 0) + one.tobytes() for one in values)
     read = RoundedVectors.read(bytes(20) + entries, passing_rows.location_array(places), at=places, dimensions=1)
-    assert read is not None
     assert read.cosines(np.ones(1, np.float32)) == pytest.approx(values[:, 0].astype(np.float64))
-
-
-def rounded(vectors):
-    found = RoundedVectors.of(vectors)
-    assert found is not None
-    return found
 
 
 def test_the_vectors_of_filters_that_were_not_used_for_long_make_room(monkeypatch):
     monkeypatch.setattr(passing_rows, "MAX_ALL_VECTOR_BYTES", 220)
     monkeypatch.setattr(passing_rows, "IDLE_SEARCHES", 5)
-    remembered, ids = RememberedRows(), np.arange(20)
+    remembered, vectors = RememberedRows(), RoundedVectors.of(np.ones((20, 1), np.float16))
     old = remembered.of("old")
     assert remembered.have_room(180)
-    vectors = rounded(np.ones((20, 1), np.float16))
     assert vectors.nbytes == 180
-    old.keep(PassingRows(ids, ids, "file", "horizon", "state", must_check=False, vectors=vectors))
+    old.keep(passing_of(np.arange(20), vectors))
     assert not remembered.have_room(180)
     for _ in range(6):
         remembered.of("new")
     assert remembered.have_room(180)
-    assert old.rows is not None
     assert old.rows.vectors is None
 
 
@@ -536,52 +513,31 @@ def test_searches_at_once_keep_no_more_vectors_than_there_is_room_for(searching,
     """Those of one filter are read once, and those that are on their way count as well."""
     size = ROWS // GROUPS * (DIMENSIONS + BYTES_BESIDE)
     monkeypatch.setattr(passing_rows, "MAX_ALL_VECTOR_BYTES", 3 * size)
-    read, reads, seen = retrieval.read_vectors, [], []
-
-    async def noted(snapshot, collection, rows, has_time):
-        reads.append(rows.locations)
-        return await read(snapshot, collection, rows, has_time)
-
-    find = retrieval.Retrieval.find
-
-    async def finding(self, *arguments, **others):
-        seen.append(self._rows)
-        return await find(self, *arguments, **others)
-
-    monkeypatch.setattr(retrieval, "read_vectors", noted)
-    monkeypatch.setattr(retrieval.Retrieval, "find", finding)
-
-    def ask(number):
-        group = number % GROUPS
-        found = searching.retriever.search("text number", 5, {"group": group}, vector=QUERY, mode="vector")
-        assert [hit.id for hit in found] == searching.best(group)
-
+    reads = calls_of(monkeypatch, retrieval, "read_vectors")
+    searches = calls_of(monkeypatch, retrieval.Retrieval, "find")
     with ThreadPoolExecutor(2 * GROUPS) as threads:
         for _ in range(6):
-            list(threads.map(ask, range(2 * GROUPS)))
-    assert 0 < sum(one.vector_bytes for one in seen[0]._filters.values()) <= 3 * size
-    assert len(reads) == len(set(reads))
+            list(threads.map(lambda number: searching.check(number % GROUPS), range(2 * GROUPS)))
+    remembered = searches[0]["self"]._rows
+    assert 0 < sum(one.vector_bytes for one in remembered._filters.values()) <= 3 * size
+    assert len(reads) == len({read["rows"].locations for read in reads})
 
 
 def test_rows_that_are_lost_too_soon_are_not_read_at_once():
-    def rows(*, must_check=False):
-        ids = np.arange(3)
-        return PassingRows(ids, ids, "file", "horizon", None if must_check else "state", must_check=must_check)
-
     filter_, waits = RememberedFilter(), []
     for _ in range(8):
         searches = 1
         while not filter_.is_due(0):
             searches += 1
         waits.append(searches)
-        read = rows(must_check=True)
+        read = passing_of(np.arange(3), state=None)
         filter_.keep(read)
         assert filter_.is_moving  # no other search takes what was read in this one's snapshot
         filter_.note(read, worked=False)
         assert filter_.rows is None
     assert waits == [1, 2, 4, 8, 16, 32, 64, 64]
     assert waits[-1] - 1 == MAX_WAIT
-    kept = rows()
+    kept = passing_of(np.arange(3))
     filter_.keep(kept)
     for _ in range(USES_THAT_PAY):
         filter_.note(kept, worked=True)
