@@ -7,18 +7,19 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import numpy as np
-import psycopg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from semlex import HnswIndex
-from semlex.retriever.synchronous import SyncRetriever
 from semlex.search import planner, request, retrieval
 from semlex.search.planner import SEARCHES_BEFORE_ROWS
 from semlex.store.query import vector
 from semlex.store.query.passing_rows import WITHOUT_INDEX
 from semlex.types.documents import Document
+from tests.support.databases import execute
+from tests.support.retrievers import ids_of, sync_opened
+from tests.support.spies import calls_of
 
 pytestmark = pytest.mark.pg16
 
@@ -50,15 +51,30 @@ def indexed(new_database, vectors):
             f"text number {n}",
             {name: n % step for name, step in PASSING.items()}
             | {"far": bool(row[0] < -0.2), "farther": bool(row[0] < -0.4)},
+            id=str(n),
         )
         for n, row in enumerate(vectors)
     ]
-    for n, document in enumerate(documents):
-        document.id = str(n)
-    with SyncRetriever(url, "none", use_reranking=False) as retriever:
+    with sync_opened(url, "none") as retriever:
         retriever.add_documents(documents, vectors)
         retriever.indexes.create()
         yield url, retriever
+
+
+def explained(patch, how, note):
+    """Has `note` called with the plan of each vector search, and its settings, before it runs."""
+    run = retrieval.run_legs
+
+    async def noted(snapshot, legs, *others):
+        [statement] = legs[0].prepare(None).statements
+        await snapshot.set_up(legs[0].settings)
+        async with snapshot.in_one_go():
+            text = statement.text if isinstance(statement.text, bytes) else statement.text.as_bytes()
+            cursor = await snapshot.execute(b"EXPLAIN (%s) " % how + text, statement.parameters)
+        note(await cursor.fetchall())
+        return await run(snapshot, legs, *others)
+
+    patch.setattr(retrieval, "run_legs", noted)
 
 
 def nearest(vectors, query, passing, k):
@@ -98,17 +114,14 @@ def test_k_rows_whenever_k_pass(indexed, vectors, *, number, name, value, top_k,
 @pytest.mark.slow
 def test_a_filter_that_leaves_out_what_is_near_is_answered_exactly(indexed, vectors):
     """The index would go through all that lies nearer; it is given up, and the answer is exact."""
-    _, retriever = indexed
-    query = np.eye(DIMENSIONS, dtype=np.float32)[0]
-    kept = passing(vectors, "far", 1)
+    query, kept = np.eye(DIMENSIONS, dtype=np.float32)[0], passing(vectors, "far", 1)
     assert 0.15 < kept.mean() < 0.5
     for mode in ("vector", None):
-        results = retriever.search(
-            "text", 10, {"far": True}, vector=query, mode=mode, fusion="rrf", tuning={"ef_search": 10}
-        )
-        if mode == "vector":
-            assert [hit.id for hit in results] == nearest(vectors, query, kept, 10)
+        options = {"vector": query, "mode": mode, "fusion": "rrf", "tuning": {"ef_search": 10}}
+        results = indexed[1].search("text", 10, {"far": True}, **options)
         assert len(results) == 10
+        if mode == "vector":
+            assert ids_of(results) == nearest(vectors, query, kept, 10)
 
 
 def test_the_legs_say_how_they_answered(indexed, vectors):
@@ -129,29 +142,20 @@ def test_the_legs_say_how_they_answered(indexed, vectors):
 @pytest.mark.primary
 def test_a_wide_filter_that_is_repeated_is_answered_exactly(indexed, vectors, monkeypatch):
     """The index is given up for the rows that pass, once reading them pays; the server goes to their places."""
-    run, statements = retrieval.run_legs, []
-
-    async def explained(snapshot, legs, *others):
-        [statement] = legs[0].prepare(None).statements
-        async with snapshot.in_one_go():
-            cursor = await snapshot.execute(b"EXPLAIN (COSTS OFF) " + statement.text, statement.parameters)
-        statements.append(" ".join(line.strip() for (line,) in await cursor.fetchall()))
-        return await run(snapshot, legs, *others)
-
-    url, _ = indexed
-    with SyncRetriever(url, "none", use_reranking=False) as retriever:
-        plans = []
+    shown, plans = [], []
+    with sync_opened(indexed[0], "none") as retriever:
         for number in range(SEARCHES_BEFORE_ROWS + 2):
             if number > SEARCHES_BEFORE_ROWS:
-                monkeypatch.setattr(retrieval, "run_legs", explained)
+                explained(monkeypatch, b"COSTS OFF", shown.extend)
             hits = retriever.search(None, 10, {"1/10": 1}, vector=vectors[number], mode="vector")
             plans.append(hits.legs["vector"].plan)
             if number == SEARCHES_BEFORE_ROWS:
-                assert [hit.id for hit in hits] == nearest(vectors, vectors[number], passing(vectors, "1/10", 1), 10)
+                assert ids_of(hits) == nearest(vectors, vectors[number], passing(vectors, "1/10", 1), 10)
     assert all(plan.startswith("vector index") for plan in plans[:SEARCHES_BEFORE_ROWS])
     assert plans[SEARCHES_BEFORE_ROWS] == "exact, 300 rows that pass"
-    assert " Tid Scan on default_collection_embedding_1 e " in statements[0]
-    assert "Seq Scan on default" not in statements[0]
+    plan = " ".join(line.strip() for (line,) in shown)
+    assert " Tid Scan on default_collection_embedding_1 e " in plan
+    assert "Seq Scan on default" not in plan
 
 
 @pytest.mark.primary
@@ -164,52 +168,37 @@ def test_of_many_rows_that_pass_few_are_compared_on_the_server(indexed, vectors,
         sent.extend(len(getattr(one.get("locations"), "data", b"")) // 10 for one in parameters)
         return await run(snapshot, legs, *others)
 
-    url, _ = indexed
     monkeypatch.setattr(retrieval, "run_legs", watched)
-    with SyncRetriever(url, "none", use_reranking=False) as retriever:
+    with sync_opened(indexed[0], "none") as retriever:
         for number in range(SEARCHES_BEFORE_ROWS + 20):
             sent.clear()
             hits = retriever.search(None, 10, {"1/2": 1}, vector=vectors[number], mode="vector")
             if hits.legs["vector"].plan.startswith("exact"):
-                assert [hit.id for hit in hits] == nearest(vectors, vectors[number], passing(vectors, "1/2", 1), 10)
+                assert ids_of(hits) == nearest(vectors, vectors[number], passing(vectors, "1/2", 1), 10)
             if sent and 0 < sent[-1] < 100:
                 break
         assert 0 < sent[-1] < 100
 
 
+def rows_of_index(plan):
+    if plan["Node Type"] == "Index Scan" and "hnsw" in plan["Index Name"]:
+        yield plan["Actual Rows"]
+    for inner in plan.get("Plans", ()):
+        yield from rows_of_index(inner)
+
+
 @pytest.mark.parametrize("ef_search", [400, 1000])
-def test_under_a_filter_a_longer_list_brings_no_more_rows_than_the_search_needs(
-    indexed, vectors, monkeypatch, ef_search
-):
+def test_a_longer_list_brings_no_more_rows_than_a_filtered_search_needs(indexed, vectors, monkeypatch, ef_search):
     """The server ends the scan when so many rows have passed; what it finds is as good."""
-    run, scanned = retrieval.run_legs, []
-
-    def rows_of_index(plan):
-        if plan["Node Type"] == "Index Scan" and "hnsw" in plan["Index Name"]:
-            yield plan["Actual Rows"]
-        for inner in plan.get("Plans", ()):
-            yield from rows_of_index(inner)
-
-    async def explained(snapshot, legs, *others):
-        [statement] = legs[0].prepare(None).statements
-        await snapshot.set_up(legs[0].settings)
-        async with snapshot.in_one_go():
-            text = b"EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) " + statement.text.as_bytes()
-            cursor = await snapshot.execute(text, statement.parameters)
-        ((plans,),) = await cursor.fetchall()
-        scanned.extend(rows_of_index(plans[0]["Plan"]))
-        return await run(snapshot, legs, *others)
-
-    _, retriever = indexed
-    monkeypatch.setattr(retrieval, "run_legs", explained)
-    found = 0
+    scanned, found = [], 0
+    how = b"ANALYZE, TIMING OFF, FORMAT JSON"
+    explained(monkeypatch, how, lambda rows: scanned.extend(rows_of_index(rows[0][0][0]["Plan"])))
+    options = {"mode": "vector", "tuning": {"ef_search": ef_search}}
     for number in range(20):
-        hits = retriever.search(
-            None, 10, {"1/2": 1}, vector=vectors[number], mode="vector", tuning={"ef_search": ef_search}
-        )
+        hits = indexed[1].search(None, 10, {"1/2": 1}, vector=vectors[number], **options)
         assert hits.legs["vector"].plan == f"vector index, ef_search {ef_search}, 12 of halfvec rescored"
         exact = nearest(vectors, vectors[number], passing(vectors, "1/2", 1), 10)
-        found += len({hit.id for hit in hits} & set(exact))
+        found += len(set(ids_of(hits)) & set(exact))
     assert len(scanned) == 20
     assert max(scanned) <= 4 * 12  # twice as many as the filter's share lets expect
     assert found >= 0.99 * 20 * 10
@@ -217,21 +206,19 @@ def test_under_a_filter_a_longer_list_brings_no_more_rows_than_the_search_needs(
 
 def test_under_a_filter_a_longer_list_of_bits_is_rescored_as_far_as_it_passes(database_url, vectors):
     """Their order is coarse."""
-    with SyncRetriever(database_url, "none", use_reranking=False) as retriever:
+    with sync_opened(database_url, "none") as retriever:
         documents = [Document(f"text {n}", {"1/2": n % 2}, id=str(n)) for n in range(ROWS)]
         retriever.add_documents(documents, vectors)
         retriever.indexes.create(HnswIndex(quantization="bit"))
         for tuning, least, most in (({}, 40, 40), ({"ef_search": 10}, 40, 40), ({"ef_search": 600}, 200, 300)):
             hits = retriever.search(None, 10, {"1/2": 1}, vector=vectors[0], mode="vector", tuning=tuning)
             rescored = re.search(r", (\d+) of bit rescored$", hits.legs["vector"].plan)
-            assert rescored is not None
             assert least <= int(rescored[1]) <= most
 
 
 def test_a_search_with_a_short_deadline_reads_nothing_for_later_ones(indexed, vectors, monkeypatch):
-    url, _ = indexed
     monkeypatch.setattr(retrieval, "SECONDS_FOR_ROWS", 1000.0)
-    with SyncRetriever(url, "none", use_reranking=False) as retriever:
+    with sync_opened(indexed[0], "none") as retriever:
         for number in range(SEARCHES_BEFORE_ROWS + 3):
             hits = retriever.search(None, 10, {"1/2": 1}, vector=vectors[number], mode="vector", deadline=600.0)
             assert hits.legs["vector"].plan.startswith("vector index")
@@ -239,42 +226,35 @@ def test_a_search_with_a_short_deadline_reads_nothing_for_later_ones(indexed, ve
 
 def test_after_a_filter_that_leaves_out_what_is_near_its_rows_are_compared_at_once(indexed, vectors, monkeypatch):
     """Now and then the index is tried again: other queries may be near what passes."""
-    url, _ = indexed
     monkeypatch.setattr(planner, "ROWS_PER_CANDIDATE", 0.1)
     monkeypatch.setattr(planner, "MAX_VECTOR_BYTES", 0)
     query, kept = np.eye(DIMENSIONS, dtype=np.float32)[0], passing(vectors, "farther", 1)
     assert 0.1 < kept.mean() < 0.2
-    with SyncRetriever(url, "none", use_reranking=False) as retriever:
+    with sync_opened(indexed[0], "none") as retriever:
         for number in range(2 * WITHOUT_INDEX + 1):
             hits = retriever.search(None, 10, {"farther": True}, vector=query, mode="vector")
-            assert [hit.id for hit in hits] == nearest(vectors, query, kept, 10)
-            plan, words = hits.legs["vector"].plan, f"exact, {kept.sum()} rows that pass"
-            assert plan.startswith(words)
+            assert ids_of(hits) == nearest(vectors, query, kept, 10)
+            plan = hits.legs["vector"].plan
+            assert plan.startswith(f"exact, {kept.sum()} rows that pass")
             assert (", as vector index" in plan) == (number % WITHOUT_INDEX == 0)
 
 
 def test_fewer_vectors_than_candidates_are_compared_once(database_url, vectors, monkeypatch):
-    run, legs = retrieval.run_legs, []
-
-    async def counted(snapshot, plans, *calibration):
-        legs.extend(plan.name for plan in plans)
-        return await run(snapshot, plans, *calibration)
-
-    monkeypatch.setattr(retrieval, "run_legs", counted)
-    with SyncRetriever(database_url, "none", use_reranking=False) as retriever:
+    runs = calls_of(monkeypatch, retrieval, "run_legs")
+    with sync_opened(database_url, "none") as retriever:
         retriever.add_documents([Document(f"text {n}", id=str(n)) for n in range(20)], vectors[:20])
         for modes, expected in (("vector", ["vector"]), (None, ["vector", "keyword"])):
-            legs.clear()
+            runs.clear()
             results = retriever.search("text", 5, vector=vectors[0], mode=modes)
             assert results.legs["vector"].plan == "exact, all vectors"
             assert results.legs["vector"].candidates == 20
-            assert legs == expected
+            assert [plan.name for run in runs for plan in run["plans"]] == expected
 
 
 @pytest.mark.slow
 def test_what_is_remembered_of_a_filter_may_be_wrong(database_url, vectors):
     """Chunks are deleted, changed and added, the index is dropped and invalid, while a share is remembered."""
-    with SyncRetriever(database_url, "none", use_reranking=False) as retriever:
+    with sync_opened(database_url, "none") as retriever:
         documents = [Document(f"text {n}", {"kind": "a" if n % 2 else "b"}, id=str(n)) for n in range(ROWS)]
         retriever.add_documents(documents, vectors)
         retriever.indexes.create()
@@ -282,22 +262,19 @@ def test_what_is_remembered_of_a_filter_may_be_wrong(database_url, vectors):
         def found(kind, k=10):
             answers = [retriever.search("text", k, {"kind": kind}, vector=vectors[0], mode=m) for m in ("vector", None)]
             assert len({len(answer) for answer in answers}) == 1
-            return [hit.id for hit in answers[0]]
+            return ids_of(answers[0])
 
         odd = np.arange(ROWS) % 2 == 1
         assert len(found("a")) == 10
         retriever.delete([str(n) for n in range(ROWS) if odd[n] and n > 21])
         assert found("a", 20) == nearest(vectors, vectors[0], odd & (np.arange(ROWS) <= 21), 20)
-        with psycopg.connect(database_url, autocommit=True) as connection:
-            connection.execute(
-                "UPDATE semlex.default_collection_chunk SET metadata = %s::jsonb WHERE chunk_id = '1'",
-                ['{"kind": "c"}'],
-            )
-            assert "1" not in found("a", 20)
-            assert found("c") == ["1"]
-            connection.execute("DROP INDEX semlex.default_collection_hnsw_1")
-            assert len(found("b")) == 10
-            assert found("b", 3) == nearest(vectors, vectors[0], ~odd, 3)
+        changed = "UPDATE semlex.default_collection_chunk SET metadata = %s::jsonb WHERE chunk_id = '1'"
+        execute(database_url, changed, ['{"kind": "c"}'])
+        assert "1" not in found("a", 20)
+        assert found("c") == ["1"]
+        execute(database_url, "DROP INDEX semlex.default_collection_hnsw_1")
+        assert len(found("b")) == 10
+        assert found("b", 3) == nearest(vectors, vectors[0], ~odd, 3)
 
 
 @pytest.mark.slow
@@ -317,19 +294,18 @@ def test_of_too_many_rows_that_pass_for_an_exact_answer_the_index_finds_nearly_a
     """However small their share is: what it takes does not grow with the collection. A given share still decides."""
     for module in (request, vector):
         monkeypatch.setattr(module, "MAX_FILTER_ROWS", 20)
-    url, _ = indexed
     recalls = []
-    with SyncRetriever(url, "none", use_reranking=False) as retriever:
+    with sync_opened(indexed[0], "none") as retriever:
         for number in range(40):
             kept = passing(vectors, "1/100", number % 2)
             asked = partial(retriever.search, None, 5, {"1/100": number % 2}, vector=vectors[number], mode="vector")
             hits, exact = asked(), asked(tuning={"min_filter_share": 1.0, "max_filter_ids": 0})
             assert hits.legs["vector"].plan == "vector index, ef_search 400, 30 of halfvec rescored"
-            assert [hit.id for hit in exact] == nearest(vectors, vectors[number], kept, 5)
+            assert ids_of(exact) == nearest(vectors, vectors[number], kept, 5)
             assert exact.legs["vector"].plan.startswith("exact")
             assert len(hits) == 5
             assert all(kept[int(hit.id)] for hit in hits)
-            recalls.append(len({hit.id for hit in hits} & {hit.id for hit in exact}) / 5)
+            recalls.append(len(set(ids_of(hits)) & set(ids_of(exact))) / 5)
         few = retriever.search(None, 5, {"1/1000": 0}, vector=vectors[0], mode="vector")
         assert few.legs["vector"].plan == "exact, vectors by key"
     assert np.mean(recalls) >= 0.98
