@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
-from semlex import ChunkMetadata, ContextSource, Document, PostgreSQLRetriever, SyncRetriever
+from semlex import ChunkMetadata, ContextSource, Document, PostgreSQLRetriever, SearchResult
 from semlex.errors import ConfigurationError, SemlexError, ValidationError
 from semlex.models.tokenizer import TokenEstimate
 from semlex.store.postgres.database import Database
 from semlex.testing import HashEmbedder
 from tests.support.minimal_pdf import pdf
+from tests.support.retrievers import ids_of, sync_filled, sync_opened
+from tests.support.spies import calls_of
 
 WORDS = ("sea", "hill", "river", "stone", "cloud", "grass", "wind", "light", "key", "vault")
 
@@ -33,18 +38,17 @@ def library(new_database, tmp_path_factory):
     (folder / "docs").mkdir()
     for number in range(8):
         (folder / "docs" / f"page{number}.md").write_text(page(chance, 1 + number), encoding="utf-8")
-    (folder / "rows.csv").write_text(
-        "name,text\n" + "".join(f"r{n},the otter of row {n}\n" for n in range(30)), encoding="utf-8"
-    )
+    rows = "".join(f"r{n},the otter of row {n}\n" for n in range(30))
+    (folder / "rows.csv").write_text(f"name,text\n{rows}", encoding="utf-8")
     pages = [
         [(12, f"Page {n} tells of the badger number {n}, of whom it is said:"), (12, f"{' '.join(WORDS)} and sleep.")]
         for n in range(1, 5)
     ]
     (folder / "animals.pdf").write_bytes(pdf(pages))
-    url = new_database()
-    with SyncRetriever(url, HashEmbedder(16), use_reranking=False) as retriever:
+    with sync_filled(
+        new_database(), {f"walrus-{one}": f"a walrus, the {one} one" for one in WORDS[:4]}, 16
+    ) as retriever:
         retriever.index(folder, source="files", chunk_tokens=24, overlap_tokens=8, min_tokens=4)
-        retriever.add_documents([Document(f"a walrus, the {word} one", id=f"walrus-{word}") for word in WORDS[:4]])
         retriever.add_documents([ChunkMetadata("c1", "book.pdf", "A marmot sleeps.", 3, chapter_title="Sleep")])
         yield retriever, folder
 
@@ -80,8 +84,9 @@ def test_passages_of_files_are_their_text(library):
         seen = {}
         for source in context.sources:
             text = (folder / source.document).read_text(encoding="utf-8")
-            assert flat(source.text) == flat(text[source.char_start : source.char_end])
-            assert source.text.count("\n") == text[source.char_start : source.char_end].count("\n")
+            passage = text[source.char_start : source.char_end]
+            assert flat(source.text) == flat(passage)
+            assert source.text.count("\n") == passage.count("\n")
             assert source.line == 1 + text.count("\n", 0, source.char_start)
             span = set(range(source.char_start or 0, source.char_end or 0))
             assert not span & seen.setdefault(source.document, set())
@@ -90,26 +95,15 @@ def test_passages_of_files_are_their_text(library):
 
 
 @pytest.mark.slow
-def test_a_section_comes_whole_where_half_of_it_was_hit(library):
+def test_sections_pages_documents_and_diversity(library, monkeypatch):
     retriever, _ = library
-    everything = retriever.context(
-        "otter", top_k=15, neighbours=0, filters={"@source_document": "rows.csv"}, near_duplicates=None
-    )
-    # The table is one section of 30 rows, of which half are hits.
-    [table] = everything.sources
-    assert len(table.chunk_ids) == 30
-    assert len(table.hits) == 15
-    less = retriever.context(
-        "otter", top_k=14, neighbours=0, filters={"@source_document": "rows.csv"}, near_duplicates=None
-    )
-    assert sum(len(source.chunk_ids) for source in less.sources) == 14
-    never = retriever.context("otter", top_k=15, neighbours=0, sections=None, near_duplicates=None)
-    assert sum(len(source.chunk_ids) for source in never.sources) == 15
-
-
-@pytest.mark.slow
-def test_pages_and_added_documents(library):
-    retriever, _ = library
+    # The table is one section of 30 rows, of which half are hits: it comes whole.
+    rows = {"neighbours": 0, "near_duplicates": None, "filters": {"@source_document": "rows.csv"}}
+    [table] = retriever.context("otter", top_k=15, **rows).sources
+    assert (len(table.chunk_ids), len(table.hits)) == (30, 15)
+    for options in ({"top_k": 14}, {"top_k": 15, "sections": None}):
+        less = retriever.context("otter", **rows, **options)
+        assert sum(len(source.chunk_ids) for source in less.sources) == options["top_k"]
     context = retriever.context("badger number 3", top_k=1, mode="keyword", neighbours=0, sections=None)
     [source] = context.sources
     assert (source.location, source.place, source.page) == ("animals.pdf, p. 3-4", "p. 3-4", 3)
@@ -121,11 +115,6 @@ def test_pages_and_added_documents(library):
     assert set(places) == {"book.pdf", *(f"walrus-{word}" for word in WORDS[:4])}
     assert places["book.pdf"].headings == "Sleep"
     assert {(one.char_start, one.char_end, one.line, one.page) for one in places.values()} == {(None,) * 4}
-
-
-@pytest.mark.slow
-def test_near_duplicates_documents_and_diversity(library):
-    retriever, _ = library
     options = {"top_k": 30, "mode": "keyword", "neighbours": 0, "sections": None}
     context = retriever.context("otter", 2000, near_duplicates=0.5, **options)
     # "the otter of row 7": one shingle of five words each, no two of them equal.
@@ -141,18 +130,20 @@ def test_near_duplicates_documents_and_diversity(library):
     assert [one.chunk_ids for one in plain.sources] != [one.chunk_ids for one in spread.sources]
     same = retriever.context("otter river", 5000, diversity=0, **hybrid)
     assert [one.chunk_ids for one in same.sources] == [one.chunk_ids for one in plain.sources]
+    # What stands around is read at once.
+    reads = calls_of(monkeypatch, Database, "read_snapshot")
+    retriever.context("sea hill", diversity=0.2, parents=True)
+    assert [read["doing"] for read in reads] == ["search", "read the chunks around hits"]
 
 
 def test_texts_that_nearly_say_the_same_are_given_once(database_url):
     text = "Every key is rotated after ninety days, and its holder is told a week before that."
-    with SyncRetriever(database_url, "none", use_reranking=False) as retriever:
-        retriever.add_documents(
-            [
-                Document(text, {"source_document": "a.md"}, id="a"),
-                Document(text.replace("Every", "Each"), {"source_document": "b.md"}, id="b"),
-                Document("A key is a key.", id="c"),
-            ]
-        )
+    documents = [
+        Document(text, {"source_document": "a.md"}, id="a"),
+        Document(text.replace("Every", "Each"), {"source_document": "b.md"}, id="b"),
+        Document("A key is a key.", id="c"),
+    ]
+    with sync_filled(database_url, documents, "none") as retriever:
         context = retriever.context("key rotated ninety days")
         [key, other] = context.sources
         assert {key.document, *key.same_as} == {"a.md", "b.md"}
@@ -162,16 +153,18 @@ def test_texts_that_nearly_say_the_same_are_given_once(database_url):
         # Without vectors the order is that of the search, and it says so.
         context = retriever.context("key rotated ninety days", diversity=0.5)
         assert context.warnings == ("diversity compares vectors: 2 of 2 hits have none and keep their place",)
+        context = retriever.context("lion")
+        assert (context.text, context.sources, context.tokens, context.left_out) == ("", (), 0, ())
 
 
-def test_parents(database_url, tmp_path):
+def test_parents_and_chunks_that_were_stored_again(database_url, tmp_path):
     words = " ".join(f"w{n}" for n in range(60))
     (tmp_path / "a.md").write_text(f"# Top\n\nThe summary.\n\n## Part\n\n{words} zebra\n", encoding="utf-8")
-    with SyncRetriever(database_url, "none", use_reranking=False) as retriever:
+    sections = "\n\n".join(f"## T{n}\n\n" + f"v{n} " * 12 for n in range(5))
+    (tmp_path / "b.md").write_text(sections, encoding="utf-8")
+    documents = [Document("the whole", id="whole"), Document("a giraffe", id="part", parent_id="whole")]
+    with sync_filled(database_url, documents, "none") as retriever:
         retriever.index(tmp_path, chunk_tokens=16, overlap_tokens=0, min_tokens=0)
-        retriever.add_documents(
-            [Document("the whole", id="whole"), Document("a giraffe", id="part", parent_id="whole")]
-        )
         plain = retriever.context("zebra", neighbours=0)
         assert len(plain.sources[0].chunk_ids) == 1
         context = retriever.context("zebra", neighbours=0, parents=True)
@@ -179,12 +172,18 @@ def test_parents(database_url, tmp_path):
         assert [len(source.hits) for source in context.sources] == [0, 1]
         context = retriever.context("giraffe", parents=True)
         assert {source.document: len(source.hits) for source in context.sources} == {"whole": 0, "part": 1}
+        [hit] = retriever.search("v2", 1)
+        hit.content = "v2 in other words"
+        retriever.add_documents([hit])
+        context = retriever.context("v2", sections=None)
+        [changed] = [source for source in context.sources if source.hits]
+        assert changed.text == "v2 in other words"
+        assert (changed.char_start, changed.char_end, changed.document) == (None, None, "b.md")
+        assert len(context.sources) == 3  # its neighbours on either side
 
 
 class Interrupted(PostgreSQLRetriever):
     """Something happens between a search and what is read after it."""
-
-    meanwhile: Callable[[], Awaitable[object]]
 
     async def search(self, *arguments, **options):
         found = await super().search(*arguments, **options)
@@ -217,39 +216,9 @@ async def test_what_changes_meanwhile(database_url, tmp_path):
             await retriever.context("lion")
 
 
-async def test_what_stands_around_is_read_at_once(database_url, tmp_path, monkeypatch):
-    (tmp_path / "a.md").write_text(page(random.Random(1), 12), encoding="utf-8")
-    reads = []
-    read_snapshot = Database.read_snapshot
-
-    async def counted(self, doing, *arguments, **options):
-        reads.append(doing)
-        return await read_snapshot(self, doing, *arguments, **options)
-
-    async with PostgreSQLRetriever(database_url, HashEmbedder(8), use_reranking=False) as retriever:
-        await retriever.index(tmp_path, chunk_tokens=16, overlap_tokens=4)
-        monkeypatch.setattr(Database, "read_snapshot", counted)
-        await retriever.context("sea hill", diversity=0.2, parents=True)
-    assert reads == ["search", "read the chunks around hits"]
-
-
-def test_a_chunk_that_was_stored_anew_stands_alone(database_url, tmp_path):
-    (tmp_path / "a.md").write_text("\n\n".join(f"## T{n}\n\n" + f"w{n} " * 12 for n in range(5)), encoding="utf-8")
-    with SyncRetriever(database_url, "none", use_reranking=False) as retriever:
-        retriever.index(tmp_path, chunk_tokens=16, overlap_tokens=0)
-        [hit] = retriever.search("w2", 1)
-        hit.content = "w2 in other words"
-        retriever.add_documents([hit])
-        context = retriever.context("w2", sections=None)
-        assert [source.text for source in context.sources if source.hits] == ["w2 in other words"]
-        [changed] = [source for source in context.sources if source.hits]
-        assert (changed.char_start, changed.char_end, changed.document) == (None, None, "a.md")
-        assert len(context.sources) == 3  # its neighbours on either side
-
-
 def test_counting_by_a_function_and_without_the_collections_model(database_url):
-    with SyncRetriever(database_url, HashEmbedder(8), use_reranking=False, collection="words") as retriever:
-        retriever.add_texts([f"a lion of number {n}" for n in range(9)])
+    texts = {str(n): f"a lion of number {n}" for n in range(9)}
+    with sync_filled(database_url, texts, collection="words") as retriever:
         assert retriever.context("lion").counter == "semlex.testing/words"
         counted = []
         context = retriever.context("lion", 700, count=lambda text: counted.append(text) or len(text))
@@ -259,37 +228,72 @@ def test_counting_by_a_function_and_without_the_collections_model(database_url):
         assert context.text in counted
         with pytest.raises(ZeroDivisionError):
             retriever.context("lion", count=lambda text: len(text) // 0)
-    with SyncRetriever(database_url, "none", use_reranking=False, collection="words") as retriever:
+    with sync_opened(database_url, "none", collection="words") as retriever:
         context = retriever.context("lion")
         assert context.counter == TokenEstimate.counter_name
         assert context.tokens == TokenEstimate().count_tokens([context.text])[0]
         assert any("tokens are estimated from words" in warning for warning in context.warnings)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"tokens": 0}, "tokens"),
-        ({"top_k": 201}, "top_k"),
-        ({"neighbours": -1}, "neighbours"),
-        ({"sections": 0}, "sections"),
-        ({"parents": 1}, "parents"),
-        ({"per_document": 0}, "per_document"),
-        ({"near_duplicates": 1.1}, "near_duplicates"),
-        ({"diversity": True}, "diversity"),
-        ({"order": "rank"}, "order"),
-        ({"count": 5}, "count"),
-        ({"mode": "words"}, "mode"),
-    ],
-)
-def test_arguments_are_refused_by_name(library, wrong, message):
-    with pytest.raises(ConfigurationError, match=message):
-        library[0].context("lion", **wrong)
+def test_arguments_are_refused_by_name(library):
+    wrong = {"tokens": 0, "top_k": 201, "neighbours": -1, "sections": 0, "parents": 1, "per_document": 0}
+    wrong |= {"near_duplicates": 1.1, "diversity": True, "order": "rank", "count": 5, "mode": "words"}
+    for name, value in wrong.items():
+        with pytest.raises(ConfigurationError, match=name):
+            library[0].context("lion", **{name: value})
     with pytest.raises(ValidationError, match="query"):
         library[0].context(" ")
 
 
-def test_nothing_found(database_url):
-    with SyncRetriever(database_url, "none", use_reranking=False) as retriever:
-        context = retriever.context("lion")
-    assert (context.text, context.sources, context.tokens, context.left_out) == ("", (), 0, ())
+def test_diversify_goes_by_stored_vectors(database_url):
+    texts = {"rotated": "keys are rotated", "often": "keys are rotated often", "banana": "a banana is yellow"}
+    with sync_filled(database_url, texts | {"kept": "keys are kept"}, 16) as retriever:
+        hits = retriever.search("keys are rotated", 4)
+        assert ids_of(retriever.diversify(hits, 0)) == ids_of(hits)
+        varied = retriever.diversify(hits, 1)
+        assert varied[0] is hits[0]
+        assert ids_of(varied)[1] == "banana"
+        assert sorted(ids_of(varied)) == sorted(ids_of(hits))
+        assert retriever.diversify([]) == []
+        with pytest.raises(ConfigurationError, match=r"hits\[0\]"):
+            retriever.diversify(["rotated"])
+        with pytest.raises(ConfigurationError, match="diversity must be between 0 and 1"):
+            retriever.diversify([], 1.5)
+        # What has no vector or is gone keeps its place.
+        retriever.delete([hits[1].id])
+        varied = retriever.diversify(hits, 1)
+        assert varied[1] is hits[1]
+        assert ids_of(varied)[2] == "banana"
+
+
+def is_greedy(order, scores, vectors, diversity):
+    """Whether each place has one of the greatest gains among those that were left, by plain sums."""
+    relevance = [(score - min(scores)) / (max(scores) - min(scores)) for score in scores]
+    chosen, left = [0], set(range(1, len(scores)))
+    for place in order[1:]:
+        near = {one: max(float(vectors[one] @ vectors[two]) for two in chosen) for one in left}
+        gains = {one: (1 - diversity) * relevance[one] - diversity * near[one] for one in left}
+        if gains[place] < max(gains.values()) - 1e-9:
+            return False
+        chosen.append(place)
+        left.remove(place)
+    return order[0] == 0 and not left
+
+
+@pytest.fixture(scope="module")
+def vectors_only(new_database):
+    with sync_opened(new_database(), "none", keyword="none") as opened:
+        yield opened
+
+
+@pytest.mark.timeout(3600)
+@given(drawn=arrays(np.float32, (8, 3), elements=st.integers(-3, 3)), quarters=st.integers(0, 4))
+def test_each_next_one_gains_most(vectors_only, drawn, quarters):
+    drawn[:, 0] += 4  # no vector is 0
+    names = [f"chunk {number}" for number in range(8)]
+    vectors_only.add_texts(["text"] * 8, ids=names, embeddings=drawn)
+    scores = [1 - place / 8 for place in range(8)]
+    hits = [SearchResult("text", id=name, rank=n + 1, fused_score=scores[n]) for n, name in enumerate(names)]
+    unit = drawn.astype(np.float64) / np.linalg.norm(drawn.astype(np.float64), axis=1, keepdims=True)
+    order = [names.index(hit.id) for hit in vectors_only.diversify(hits, quarters / 4)]
+    assert is_greedy(order, scores, unit, quarters / 4)
