@@ -1,4 +1,4 @@
-"""Paging: the pages together are one list, cursors are signed, and a list that has changed is told."""
+"""Many searches in one call equal single ones; pages together are one list, and their cursors are signed."""
 
 from __future__ import annotations
 
@@ -9,16 +9,24 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from contextlib import suppress
 
 import numpy as np
+import psycopg
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from psycopg.conninfo import make_conninfo
 
-from semlex import Document, F, SyncRetriever, TermOverlapReranker
-from semlex.errors import ConfigurationError, ValidationError
+from semlex import Document, F, SearchQuery, SyncRetriever, TermOverlapReranker
+from semlex.errors import ConfigurationError, EmbeddingsMissingError, ModelError, ValidationError
+from semlex.search import request, retrieval
 from semlex.search.pagination import CHANGED, MAX_CURSOR_CHARACTERS, SIGNATURE_BYTES, VERSION, signed
+from semlex.search.planner import MAX_ROWS
+from semlex.search.request import MAX_QUERIES
+from semlex.store.postgres.database import Database
+from semlex.testing import HashEmbedder
 from tests.support.databases import execute
 from tests.support.properties import examples
-from tests.support.retrievers import sync_filled, sync_opened
+from tests.support.retrievers import filled, plain, sync_filled, sync_opened
+from tests.support.spies import calls_of
 
 WORDS = ("sea", "hill", "river", "stone", "cloud", "grass", "wind", "light")
 DIMENSIONS = 16
@@ -51,7 +59,7 @@ def pages(retriever, *arguments, **options):
     return found
 
 
-def plain(hits):
+def ranked(hits):
     return [(hit.rank, hit.id, hit.vector_score, hit.keyword_score, hit.fused_score, hit.rerank_score) for hit in hits]
 
 
@@ -71,7 +79,7 @@ def test_pages_together_are_one_list(library, full):
         options |= {"rerank": False, "max_results": most}
         whole = library.search(query, most, **options)
         found = pages(library, query, top_k, **options)
-        assert plain([hit for page in found for hit in page]) == plain(whole)
+        assert ranked([hit for page in found for hit in page]) == ranked(whole)
         assert all(len(page) == top_k for page in found[:-1])
         assert whole.next_cursor is None
         assert not any(CHANGED in page.warnings for page in found)
@@ -125,7 +133,7 @@ def test_later_pages_ask_no_reranker(library, url):
     cursor = library.search("sea stone", 5, max_results=50).next_cursor
     with sync_opened(url, DIMENSIONS) as other:  # without a reranker, in another process
         page = other.search_page(cursor)
-        assert plain(page) == plain(library.search_page(cursor))
+        assert ranked(page) == ranked(library.search_page(cursor))
         assert "rerank" not in page.timings
         assert CHANGED not in page.warnings
 
@@ -134,7 +142,7 @@ def test_pages_of_a_vector_of_ones_own_and_searches_without_pages(library):
     vector = np.random.default_rng(5).normal(size=DIMENSIONS).astype(np.float32)
     whole = library.search(vector=vector, top_k=40, max_results=40)
     paged = pages(library, vector=vector, top_k=7, max_results=40)
-    assert plain([hit for page in paged for hit in page]) == plain(whole)
+    assert ranked([hit for page in paged for hit in page]) == ranked(whole)
     assert library.search("sea", 5).next_cursor is None
     assert library.search("sea", 5, max_results=5).next_cursor is None
     assert library.search("no such words at all", 5, mode="keyword", max_results=50).next_cursor is None
@@ -155,14 +163,14 @@ def test_what_was_written_is_told_where_it_changes_the_list(database_url):
         after = retriever.search_page(changed.next_cursor)
         assert after.warnings == []
         whole = retriever.search("sea hill", 100, max_results=100)
-        assert plain([*changed, *after]) == plain(whole[10:20])
+        assert ranked([*changed, *after]) == ranked(whole[10:20])
     with sync_opened(database_url, DIMENSIONS, TermOverlapReranker()) as retriever:  # a reranked list
         first = retriever.search("sea hill", 5, max_results=99, tuning={"candidates": 99})
         retriever.delete([first[0].id])
         page = retriever.search_page(first.next_cursor)
         assert CHANGED in page.warnings
         assert "rerank" in page.timings
-        assert plain(page) == plain(pages(retriever, "sea hill", 5, max_results=99, tuning={"candidates": 99})[1])
+        assert ranked(page) == ranked(pages(retriever, "sea hill", 5, max_results=99, tuning={"candidates": 99})[1])
         rest = retriever.search_page(page.next_cursor)
         assert "rerank" not in rest.timings
         assert rest.warnings == []
@@ -247,7 +255,7 @@ def test_a_page_holds_to_the_filters_of_the_caller(library):
         (both, F("even") == True),  # noqa: E712
         (both, {"$or": [{"more": 1.0}, {"even": {"$in": [True, "b"]}}], "even": True}),
     ):
-        assert plain(library.search_page(cursor, filters)) == plain(library.search_page(cursor))
+        assert ranked(library.search_page(cursor, filters)) == ranked(library.search_page(cursor))
     for cursor, filters in (
         (every, {"even": True}),
         (even, {"even": False}),
@@ -305,3 +313,169 @@ def test_bounds(library):
     with pytest.raises(ConfigurationError, match="deadline"):
         library.search_page(cursor_of(library), deadline=-1)
     assert len(library.search_page(cursor_of(library), deadline=60)) == 5
+
+
+VECTORS = "semlex.default_collection_embedding_1"
+
+
+class BatchEmbedder(HashEmbedder):
+    """Embeds many queries at once, and remembers how it was asked; fails when it is told to."""
+
+    def __init__(self):
+        super().__init__(DIMENSIONS)
+        self.batches = []
+        self.error = None
+        self.unusable = ""
+
+    def embed_queries(self, texts):
+        self.batches.append(len(texts))
+        if self.error is not None:
+            raise self.error
+        vectors = self.embed_documents(texts).copy()
+        vectors[[text == self.unusable for text in texts]] = np.nan
+        return vectors
+
+
+def texts_of(count):
+    words = [" ".join(WORDS[(n * step) % len(WORDS)] for step in range(1, 2 + n % 6)) for n in range(count)]
+    return [Document(text, {"even": n % 2 == 0}, id=f"d{n:03}") for n, text in enumerate(words)]
+
+
+@pytest.fixture(scope="module")
+def many_library(new_database):
+    """200 documents; tests only read it."""
+    with sync_filled(new_database(), texts_of(200), BatchEmbedder(), TermOverlapReranker()) as retriever:
+        yield retriever
+
+
+QUERY = st.lists(st.sampled_from([*WORDS, "-sea", '"hill river"', "zzqx"]), min_size=1, max_size=4).map(" ".join)
+
+
+@pytest.mark.slow
+def test_many_searches_equal_single_ones(many_library, full):
+    @given(
+        queries=st.lists(QUERY, max_size=6),
+        top_k=st.integers(1, 30),
+        mode=st.sampled_from(["vector", "keyword", "hybrid", None]),
+        fusion=st.sampled_from(["score", "rrf", "linear"]),
+        filters=st.sampled_from([None, {"even": True}, {"odd": 1}]),
+        rerank=st.sampled_from([None, False]),
+    )
+    @settings(max_examples=2_000 if full else examples(30))
+    def search(queries, top_k, **options):
+        together = many_library.search_many(queries, top_k, **options)
+        assert list(map(plain, together)) == [plain(many_library.search(query, top_k, **options)) for query in queries]
+
+    search()
+
+
+def test_queries_with_options_of_their_own(many_library):
+    vector = tuple(np.ones(DIMENSIONS).tolist())
+    queries = [SearchQuery("sea", top_k=7), "hill", SearchQuery(query_embedding=vector), SearchQuery("sea", vector)]
+    together = many_library.search_many(iter(queries))
+    assert [len(results) for results in together] == [7, 5, 5, 5]
+    assert list(map(plain, together)) == [plain(many_library.search(query)) for query in queries]
+
+
+def test_a_filter_is_read_once(many_library, monkeypatch):
+    read, parse = [], request.parse_filters
+    monkeypatch.setattr(request, "parse_filters", lambda filters, names: read.append(filters) or parse(filters, names))
+    options = {"filters": "even == true", "boost": {"even == true": 2.0}}
+    both = many_library.search_many(["sea", "hill river"], **options)
+    assert [one for one in read if one is not None] == ["even == true"]
+    monkeypatch.undo()
+    assert list(map(plain, both)) == [plain(many_library.search(one, **options)) for one in ("sea", "hill river")]
+    assert all(hit.metadata["even"] for one in both for hit in one)
+
+
+def test_the_model_is_asked_once_and_all_searches_see_one_state(database_url, monkeypatch):
+    embedder = BatchEmbedder()
+    with sync_filled(database_url, texts_of(20), embedder) as retriever:
+        retriever.search_many(["sea", "hill", "sea", "wind"])
+        assert embedder.batches == [3]
+        results = retriever.search_many(["sea", "cloud", "hill"])
+        assert embedder.batches == [3, 1]
+        assert [one.query_cached for one in results] == [True, False, True]
+        assert retriever.search_many([]) == []
+        assert retriever.search_many(["sea"], mode="keyword")[0].mode == "keyword"
+        assert embedder.batches == [3, 1]
+        snapshots = calls_of(monkeypatch, Database, "_read")  # the sample of vectors is in memory now
+        retriever.search_many(["sea", "-sea hill", '"no phrase"', "sea"])
+        assert len(snapshots) == 1
+    with sync_opened(database_url, DIMENSIONS) as retriever:  # whose model embeds one query after another
+        assert plain(retriever.search_many(["sea", "hill"])[1]) == plain(retriever.search("hill"))
+
+
+def test_what_fails_leaves_the_words_as_in_a_single_search(database_url):
+    embedder = BatchEmbedder()
+    with sync_filled(database_url, texts_of(20), embedder, cached_queries=0) as retriever:
+        embedder.error = RuntimeError("zebra")
+        for results in retriever.search_many(["sea", "hill"]):
+            assert results.mode == "keyword"
+            assert "RuntimeError" in str(results.warnings)
+            assert "zebra" not in str(results.warnings)
+        with pytest.raises(ModelError):
+            retriever.search_many(["sea", "hill"], mode="vector")
+        embedder.error, embedder.unusable = None, "hill"
+        assert [one.mode for one in retriever.search_many(["sea", "hill"])] == ["hybrid", "keyword"]
+        embedder.unusable = ""
+        execute(database_url, f"ALTER TABLE {VECTORS} RENAME COLUMN embedding TO elsewhere")
+        together = retriever.search_many(["sea", "hill river", "zzqx"])
+        assert list(map(plain, together)) == [plain(retriever.search(q)) for q in ("sea", "hill river", "zzqx")]
+        assert all(one.mode == "keyword" and "vector search" in str(one.warnings) for one in together)
+        assert len(together[0]) == 5
+    with sync_filled(database_url, texts_of(20), "none", collection="words") as retriever:
+        assert [one.mode for one in retriever.search_many(["sea", "hill"])] == ["keyword"] * 2
+        with pytest.raises(EmbeddingsMissingError):
+            retriever.search_many(["sea"], mode="vector")
+
+
+@pytest.mark.direct
+def test_a_lost_connection_is_replaced(database_url, monkeypatch):
+    lost, load = [], retrieval.load_results
+
+    async def losing(snapshot, *arguments, **options):
+        info = snapshot.connection.info
+        lost.append(info.backend_pid)
+        if len(lost) == 2:  # in the second search
+            url = make_conninfo(database_url, host=info.host, port=info.port)
+            execute(url, "SELECT pg_terminate_backend(%s, 5000)", [lost[0]])
+        return await load(snapshot, *arguments, **options)
+
+    with sync_filled(database_url, texts_of(20), BatchEmbedder()) as retriever:
+        expected = [plain(retriever.search(query)) for query in ("sea", "hill", "wind")]
+        monkeypatch.setattr(retrieval, "load_results", losing)
+        assert list(map(plain, retriever.search_many(["sea", "hill", "wind"]))) == expected
+    assert len(lost) == 5
+    assert len(set(lost)) == 2
+
+
+async def test_in_a_transaction_of_ones_own(database_url):
+    async with await psycopg.AsyncConnection.connect(database_url) as connection:
+        async with filled(None, texts_of(20), BatchEmbedder(), connection=connection) as retriever:
+            together = await retriever.search_many(["sea", "-sea hill"])
+            assert [plain(one) for one in together] == [plain(await retriever.search(q)) for q in ("sea", "-sea hill")]
+            assert (await retriever.fields.facets(["even"], query="sea")).chunks == 20
+            first = await retriever.search("sea", 5, max_results=20)
+            assert len(await retriever.search_page(first.next_cursor)) == 5
+        await connection.rollback()
+
+
+def test_bad_queries_are_told_all_at_once_and_too_much_is_refused(many_library):
+    with pytest.raises(ValidationError) as caught:
+        many_library.search_many(["sea", " ", "x" * 5000, None, 5])
+    wrong = [(1, "blank"), (2, "too_long"), (3, "wrong_type"), (4, "wrong_type")]
+    assert [(error.row, error.code) for error in caught.value.errors] == wrong
+    with pytest.raises(ValidationError) as caught:
+        many_library.search_many(["sea", "hill"], filters={"a": object()})
+    assert [error.row for error in caught.value.errors] == [-1]
+    for queries in ("sea", b"sea", None, 5, {"sea": 1}, SearchQuery("sea")):
+        with pytest.raises(ValidationError, match="queries must be a list of str"):
+            many_library.search_many(queries)
+    with pytest.raises(ConfigurationError, match="top_k"):
+        many_library.search_many([SearchQuery("sea")], 7)
+    with pytest.raises(ValidationError, match=r"1,?000 queries"):
+        many_library.search_many(f"q{n}" for n in range(10**9))
+    for count, top_k in ((MAX_ROWS // 1000 + 1, 1000), (MAX_QUERIES, 13)):
+        with pytest.raises(ValidationError, match=r"50,?000 chunks"):
+            many_library.search_many(["sea"] * count, top_k, rerank=False if top_k == 1000 else None)
