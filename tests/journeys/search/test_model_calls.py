@@ -6,13 +6,13 @@ import asyncio
 import contextvars
 import threading
 from collections import OrderedDict
+from contextlib import closing
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semlex import Document, PostgreSQLRetriever
 from semlex.embedding.query_cache import CacheFigures, QueryEmbeddingCache
 from semlex.errors import ConfigurationError, ModelError, SearchTimeoutError, WorkAbandonedError
 from semlex.ingest.embed import FIRST_SLICE_TEXTS, SLICE_SECONDS, SLICE_TEXTS, next_slice
@@ -20,7 +20,7 @@ from semlex.models import cancellation
 from semlex.models.executor import ModelExecutor
 from semlex.testing import HashEmbedder
 from tests.support.manual_clock import ManualClock
-from tests.support.retrievers import opened
+from tests.support.retrievers import filled, ids_of
 from tests.support.waiting import LIMIT, eventually
 
 
@@ -29,10 +29,8 @@ class SteppingEmbedder(HashEmbedder):
 
     def __init__(self):
         super().__init__(16)
-        self.step = threading.Semaphore(0)
-        self.steps = 0
-        self.begun = threading.Event()
-        self.ended = []
+        self.step, self.begun = threading.Semaphore(0), threading.Event()
+        self.steps, self.ended = 0, []
 
     def embed_query(self, text):
         if text != "slow":
@@ -52,12 +50,11 @@ class SteppingEmbedder(HashEmbedder):
 
 @pytest.fixture
 def executor():
-    executor = ModelExecutor()
-    yield executor
-    executor.close()
+    with closing(ModelExecutor()) as executor:
+        yield executor
 
 
-async def test_values_errors_and_context_variables_pass(executor):
+async def test_values_errors_and_context_variables_pass_and_no_query_waits_for_documents(executor):
     variable = contextvars.ContextVar("variable")
     variable.set("kept")
     assert await executor.query(variable.get) == "kept"
@@ -65,9 +62,6 @@ async def test_values_errors_and_context_variables_pass(executor):
     with pytest.raises(ZeroDivisionError):
         await executor.query(divmod, 7, 0)
     assert threading.current_thread().name != await executor.query(lambda: threading.current_thread().name)
-
-
-async def test_a_query_does_not_wait_for_documents(executor):
     gate = threading.Event()
     load = asyncio.ensure_future(executor.documents(gate.wait, LIMIT))
     assert await executor.query(str, 1) == "1"
@@ -76,7 +70,7 @@ async def test_a_query_does_not_wait_for_documents(executor):
     assert await load
 
 
-async def test_a_cancelled_call_ends_at_its_next_step(executor):
+async def test_a_cancelled_call_ends_at_its_next_step_or_never_begins(executor):
     model = SteppingEmbedder()
     call = asyncio.ensure_future(executor.query(model.embed_query, "slow"))
     await eventually(model.begun.is_set)
@@ -86,11 +80,7 @@ async def test_a_cancelled_call_ends_at_its_next_step(executor):
     model.step.release(50)
     # The thread is free again: the next call is answered.
     assert (await executor.query(model.embed_query, "quick")).shape == (16,)
-    assert model.ended == ["abandoned"]
-    assert model.steps == 1
-
-
-async def test_a_cancelled_call_that_has_not_begun_never_begins(executor):
+    assert (model.ended, model.steps) == (["abandoned"], 1)
     gate, begun = threading.Event(), []
     first = asyncio.ensure_future(executor.query(gate.wait, LIMIT))
     second = asyncio.ensure_future(executor.query(begun.append, 1))
@@ -116,8 +106,7 @@ async def test_closing_ends_what_runs(executor):
 
 async def test_a_search_past_its_deadline_leaves_nothing_running(database_url):
     model, clock = SteppingEmbedder(), ManualClock()
-    async with opened(database_url, model, clock=clock) as retriever:
-        await retriever.add_documents([Document("a banana is yellow", id="banana")])
+    async with filled(database_url, {"banana": "a banana is yellow"}, model, clock=clock) as retriever:
         searching = asyncio.create_task(retriever.search("slow", mode="vector", deadline=LIMIT))
         await eventually(model.begun.is_set)
         clock.advance(LIMIT)
@@ -157,6 +146,15 @@ class CountingEmbedder(HashEmbedder):
         return super().embed_query(text)
 
 
+class FaultyEmbedder(HashEmbedder):
+    """Gives a set answer, or fails."""
+
+    def embed_query(self, text):
+        if self.answer is None:
+            raise ModelError("not yet")
+        return self.answer.astype(np.float32)
+
+
 @given(st.lists(st.sampled_from(["a", "b", "c", "d", "a "]), max_size=40), st.integers(0, 4))
 def test_equal_to_the_model_and_to_a_plain_list_of_the_last_queries(queries, capacity):
     cache, model, kept = QueryEmbeddingCache(capacity), CountingEmbedder(), OrderedDict()
@@ -176,66 +174,42 @@ def test_equal_to_the_model_and_to_a_plain_list_of_the_last_queries(queries, cap
     assert figures.hit_rate == (pytest.approx(figures.hits / len(queries)) if queries else 0.0)
 
 
-def test_models_do_not_share_vectors():
+def test_what_is_kept_of_models():
     cache, small, large = QueryEmbeddingCache(), CountingEmbedder(8), CountingEmbedder(16)
     assert cache.embed(small, small.identity.key, "query").shape == (8,)
     assert cache.embed(large, large.identity.key, "query").shape == (16,)
     assert cache.figures.hits == 0
-
-
-def test_a_kept_vector_cannot_be_changed():
-    cache, model = QueryEmbeddingCache(), HashEmbedder(8)
     with pytest.raises(ValueError, match="read-only"):
-        cache.embed(model, KEY, "query")[0] = 1.0
-
-
-def test_a_failure_is_not_kept():
-    class Failing(CountingEmbedder):
-        def embed_query(self, text):
-            super().embed_query(text)
-            if len(self.asked) == 1:
-                raise ModelError("not yet")
-            return super().embed_query(text)
-
-    cache, model = QueryEmbeddingCache(), Failing()
-    with pytest.raises(ModelError):
-        cache.embed(model, KEY, "query")
-    assert cache.figures.entries == 0
+        cache.embed(small, small.identity.key, "query")[0] = 1.0
+    # Neither failures nor vectors that cannot be used.
+    for answer in (None, np.full(16, np.nan), np.zeros(16), np.ones(15), np.ones((1, 16))):
+        cache, model = QueryEmbeddingCache(), FaultyEmbedder()
+        model.answer = answer
+        if answer is None:
+            with pytest.raises(ModelError):
+                cache.embed(model, KEY, "query")
+        else:
+            assert cache.embed(model, KEY, "query").shape == answer.shape
+        assert cache.figures.entries == 0
+    model.answer = np.eye(16)[0]
     assert cache.embed(model, KEY, "query").shape == (16,)
-
-
-@pytest.mark.parametrize("answer", [np.full(16, np.nan), np.zeros(16), np.ones(15), np.ones((1, 16))])
-def test_a_vector_that_cannot_be_used_is_not_kept(answer):
-    class Faulty(CountingEmbedder):
-        def embed_query(self, text):
-            return answer.astype(np.float32)
-
-    cache = QueryEmbeddingCache()
-    assert cache.embed(Faulty(), KEY, "query").shape == answer.shape
-    assert cache.figures.entries == 0
-
-
-@pytest.mark.parametrize(
-    ("capacity", "message"),
-    [
+    assert cache.figures.entries == 1
+    for capacity, message in (
         (-1, "at least 0"),
-        (1.5, "must be an int; got a float"),
-        (True, "must be an int; got a bool"),
-        ("many", "must be an int; got a str"),
-    ],
-)
-def test_capacities_that_are_refused(capacity, message):
-    with pytest.raises(ConfigurationError, match=message):
-        QueryEmbeddingCache(capacity)
+        (1.5, "an int; got a float"),
+        (True, "got a bool"),
+        ("many", "a str"),
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            QueryEmbeddingCache(capacity)
 
 
 async def test_a_repeated_search_does_not_ask_the_model_again(database_url):
-    model = CountingEmbedder()
-    async with PostgreSQLRetriever(database_url, model, cached_queries=2) as retriever:
-        await retriever.add_documents([Document("a banana is yellow"), Document("a plum is blue")])
+    model, texts = CountingEmbedder(), {"a": "a banana is yellow", "b": "a plum is blue"}
+    async with filled(database_url, texts, model, cached_queries=2) as retriever:
         first = await retriever.search("yellow banana")
         again = await retriever.search("yellow banana")
-        assert [hit.id for hit in again] == [hit.id for hit in first]
+        assert ids_of(again) == ids_of(first)
         assert (first.query_cached, again.query_cached) == (False, True)
         assert model.asked == ["yellow banana"]
         await retriever.search("blue")

@@ -8,13 +8,14 @@ import json
 import math
 import random
 import re
+from functools import partial
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from semlex import Document, DocumentRetriever, JSONKBRetriever, SyncRetriever
+from semlex import Document, DocumentRetriever, JSONKBRetriever
 from semlex.errors import ConfigurationError, ReadOnlyError, ValidationError
 from semlex.proof.check import plain_bm25
 from semlex.search.fusion import Candidate
@@ -23,11 +24,10 @@ from semlex.store.keyword.bm25 import search as bm25_search
 from semlex.store.postgres.database import Database
 from semlex.store.query import score_calibration
 from semlex.store.query.score_calibration import VectorSample
-from semlex.testing import HashEmbedder
 from semlex.types.results import SearchResult
 from tests.support.databases import execute
 from tests.support.properties import OWN_ROWS, examples
-from tests.support.retrievers import filled, ids_of, opened
+from tests.support.retrievers import filled, ids_of, opened, sync_filled
 from tests.support.spies import calls_of
 
 WORDS = ("cat", "dog", "ship", "hill", "stone")
@@ -238,8 +238,8 @@ def written(folder, **files):
     return JSONKBRetriever(folder)
 
 
-def search(base, query, *arguments):
-    return asyncio.run(base.search(query, *arguments))
+def search(base, *arguments):
+    return asyncio.run(base.search(*arguments))
 
 
 sentences = st.lists(st.sampled_from(WORDS), min_size=1, max_size=6).map(" ".join)
@@ -273,41 +273,37 @@ def test_every_text_is_found_with_its_place(tmp_path):
     assert search(base, "zebra") == []
 
 
-def test_filters(tmp_path):
+def test_filters_of_a_fallback(tmp_path):
     base = written(tmp_path, a=[{"id": str(n), "text": "sea", "year": 2000 + n} for n in range(5)], b={"text": "sea"})
-    assert [hit.id for hit in search(base, "sea", 10, {"year": {"$gte": 2003}})] == ["3", "4"]
-    assert [hit.id for hit in search(base, "sea", 10, '@source_document == "b.json"')] == ["b.json#"]
-    assert [hit.id for hit in search(base, "sea", 10, '@id in ["b.json#", "gone"]')] == ["b.json#"]
+    for filters, expected in (
+        ({"year": {"$gte": 2003}}, ["3", "4"]),
+        ('@source_document == "b.json"', ["b.json#"]),
+        ('@id in ["b.json#", "gone"]', ["b.json#"]),
+    ):
+        assert ids_of(search(base, "sea", 10, filters)) == expected
     with pytest.raises(ValidationError):
         search(base, "sea", 10, {"year": {"$wrong": 1}})
 
 
-@pytest.mark.parametrize(
-    ("content", "match"),
-    [
-        ("{", "is not JSON"),
-        ("[1, 2]", "neither an object nor a list"),
-        ('"text"', "neither an object nor a list"),
-        ("[" * 100 + "]" * 100, "deep"),
-        ("\xff", "UTF-8"),
-    ],
-)
-def test_files_that_are_none_are_named(tmp_path, content, match):
-    (tmp_path / "bad.json").write_bytes(content.encode("latin-1"))
+def test_files_that_are_none_are_named_and_what_a_fallback_refuses(tmp_path):
     base = written(tmp_path, good={"text": "sea"})
-    found = search(base, "sea")
-    assert [hit.id for hit in found] == ["good.json#"]
-    [warning] = found.warnings
-    assert warning.startswith("bad.json was not read")
-    assert match in warning
-
-
-def test_what_it_refuses(tmp_path):
+    for content, match in (
+        (b"{", "is not JSON"),
+        (b"[1, 2]", "neither an object nor a list"),
+        (b'"text"', "neither an object nor a list"),
+        (b"[" * 100 + b"]" * 100, "deep"),
+        (b"\xff", "UTF-8"),
+    ):
+        (tmp_path / "bad.json").write_bytes(content)
+        found = search(JSONKBRetriever(tmp_path), "sea")
+        assert ids_of(found) == ["good.json#"]
+        [warning] = found.warnings
+        assert warning.startswith("bad.json was not read")
+        assert match in warning
     with pytest.raises(ConfigurationError, match="nowhere"):
         JSONKBRetriever(tmp_path / "nowhere")
     with pytest.raises(ConfigurationError, match="klingon"):
         JSONKBRetriever(tmp_path, language="klingon")
-    base = written(tmp_path, good={"text": "sea"})
     with pytest.raises(ReadOnlyError):
         asyncio.run(base.add_documents([Document("more")]))
     for query, top_k in (("", 5), ("sea", 0), ("sea", 1001)):
@@ -328,39 +324,35 @@ class Own(DocumentRetriever):
 class Many(Own):
     """A fallback with a hundred documents, of which the first half is secret."""
 
-    def __init__(self):
-        self.asked = []
-
     async def search(self, query, top_k=5, filters=None):
         self.asked.append(top_k)
         return [Document("secret" if n < 50 else "open", id=str(n)) for n in range(100)][:top_k]
 
 
 def test_a_search_falls_back_where_nothing_was_found(database_url, tmp_path):
-    base = written(tmp_path, faq={"text": "refunds within days"})
-    with SyncRetriever(database_url, HashEmbedder(8), use_reranking=False) as retriever:
-        retriever.add_documents([Document("keys are rotated", id="keys")])
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    base = written(tmp_path / "one", faq={"text": "refunds within days"})
+    two = written(tmp_path / "two", faq=[{"id": 1, "text": "secret refunds"}, {"id": 2, "text": "refunds of keys"}])
+    with sync_filled(database_url, {"keys": "keys are rotated"}) as retriever:
         found = retriever.search("keys", fallback=base)
-        assert ([hit.id for hit in found], found.fallback) == (["keys"], None)
-        found = retriever.search("refunds", min_similarity=0.99, fallback=base)
-        assert ([hit.id for hit in found], found.fallback) == (["faq.json#"], f"json:{tmp_path.name}")
+        assert (ids_of(found), found.fallback) == (["keys"], None)
+        fall_back = partial(retriever.search, min_similarity=0.99)
+        found = fall_back("refunds", fallback=base)
+        assert (ids_of(found), found.fallback) == (["faq.json#"], "json:one")
         assert found.to_dict()["fallback"] == found.fallback
         assert any("no candidate reaches min_similarity" in warning for warning in found.warnings)
-        found = retriever.search("zebra", min_similarity=0.99, fallback=base)
-        assert found == []
-        assert any("found nothing either" in warning for warning in found.warnings)
-        found = retriever.search("refunds", min_similarity=0.99, exclude=["days"], fallback=base)
-        assert found == []
-        assert any("found nothing either" in warning for warning in found.warnings)
-        (tmp_path / "two").mkdir()
-        two = written(tmp_path / "two", faq=[{"id": 1, "text": "secret refunds"}, {"id": 2, "text": "refunds of keys"}])
-        found = retriever.search("refunds", min_similarity=0.99, exclude=["secret"], fallback=two)
+        for query, excluded in (("zebra", None), ("refunds", ["days"])):
+            found = fall_back(query, exclude=excluded, fallback=base)
+            assert found == []
+            assert any("found nothing either" in warning for warning in found.warnings)
+        found = fall_back("refunds", exclude=["secret"], fallback=two)
         assert [(hit.id, hit.rank) for hit in found] == [("2", 1)]
         many = Many()
-        found = retriever.search("refunds", 7, min_similarity=0.99, exclude=["secret"], fallback=many)
-        assert ([hit.id for hit in found], many.asked) == ([str(n) for n in range(50, 57)], [7, 14, 28, 56, 112])
-        found = retriever.search("refunds", 70, min_similarity=0.99, exclude=["secret"], fallback=many)
-        assert ([hit.id for hit in found], many.asked[5:]) == ([str(n) for n in range(50, 100)], [70, 140])
+        for top_k, last, asked in ((7, 57, [7, 14, 28, 56, 112]), (70, 100, [70, 140])):
+            many.asked = []
+            found = fall_back("refunds", top_k, exclude=["secret"], fallback=many)
+            assert (ids_of(found), many.asked) == ([str(n) for n in range(50, last)], asked)
         [hit] = retriever.search("zebra", 3, {"a": 1}, fallback=Own())
         assert (hit.id, hit.content, hit.rank) == ("own", "zebra 3 {'a': 1}", 1)
         with pytest.raises(ConfigurationError, match="fallback"):
