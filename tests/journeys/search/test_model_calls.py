@@ -183,7 +183,7 @@ def test_what_is_kept_of_models():
         cache.embed(small, small.identity.key, "query")[0] = 1.0
     # Neither failures nor vectors that cannot be used.
     for answer in (None, np.full(16, np.nan), np.zeros(16), np.ones(15), np.ones((1, 16))):
-        cache, model = QueryEmbeddingCache(), FaultyEmbedder()
+        cache, model = QueryEmbeddingCache(), FaultyEmbedder(16)
         model.answer = answer
         if answer is None:
             with pytest.raises(ModelError):
