@@ -8,7 +8,7 @@ import random
 import subprocess
 import sys
 from contextlib import asynccontextmanager
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 import psycopg
@@ -76,6 +76,7 @@ class Stored:
         stored = f"SELECT document_id, chunk_id, embedding::real[] FROM {VECTORS} ORDER BY document_id, chunk_id"  # noqa: S608
         self.vectors = {row[:2]: np.array(row[2], dtype=np.float64) for row in execute(url, stored)}
 
+    @cached_property
     def sample(self):
         """The rows at the fixed places, looked up one by one; all rows when they are few."""
         if len(self.vectors) <= SAMPLE_ROWS:
@@ -84,20 +85,20 @@ class Stored:
         for document, chunk in self.vectors:
             documents.setdefault(document, []).append(chunk)
         keys = sorted(documents, key=lambda key: key.bytes)
-        drawn = {}
+        own = {key: sorted(chunk.encode() for chunk in chunks) for key, chunks in documents.items()}
+        bounds, drawn = [key.bytes for key in keys], {}
         for place, ending in zip(*score_calibration._places(), strict=True):
-            document = keys[bisect.bisect_left([key.bytes for key in keys], place.bytes) % len(keys)]
-            chunks = sorted(documents[document], key=str.encode)
-            wanted = (chunks[0][:SHARED_BEGINNING] + ending).encode()
-            at = bisect.bisect_left([chunk.encode() for chunk in chunks], wanted)
-            drawn[document, chunks[at % len(chunks)]] = None
+            document = keys[bisect.bisect_left(bounds, place.bytes) % len(keys)]
+            chunks = own[document]
+            wanted = (chunks[0].decode()[:SHARED_BEGINNING] + ending).encode()
+            drawn[document, chunks[bisect.bisect_left(chunks, wanted) % len(chunks)].decode()] = None
         return np.array([self.vectors[key] for key in list(drawn)[:SAMPLE_ROWS]])
 
     def fused(self, distance, query, weight, depth):
         """Id and both contributions of every candidate, best first."""
         wide, vectors = query.astype(np.float64), np.array(list(self.vectors.values()))
         cosines = dict(zip(self.vectors, similarities(distance, vectors, wide), strict=True))
-        sample = similarities(distance, self.sample(), wide)
+        sample = similarities(distance, self.sample, wide)
         matching = [key for key, score in self.words.items() if score > 0]
         candidates = sorted(cosines, key=lambda key: -cosines[key])[:depth]
         candidates += sorted(matching, key=lambda key: (-self.words[key], key[0].bytes, key[1]))[:depth]
@@ -205,7 +206,7 @@ async def test_the_sample_is_that_of_the_places(database_url):
             found = await spread_in(database_url, retriever, vectors[0], VectorSample())
             # Another client, another sample: the same rows.
             assert await spread_in(database_url, retriever, vectors[0], VectorSample()) == found
-            drawn = Stored(database_url, "sea").sample()
+            drawn = Stored(database_url, "sea").sample
             assert len(drawn) == min(count, SAMPLE_ROWS) or (count == SAMPLE_ROWS + 1 and len(drawn) > SAMPLE_ROWS / 2)
             wanted = similarities("cosine", drawn, query)
             assert (found.mean, found.deviation) == pytest.approx((wanted.mean(), wanted.std()), abs=1e-6)
@@ -225,7 +226,7 @@ async def test_few_documents_with_many_chunks(database_url, tmp_path):
         await retriever.index(tmp_path, chunk_tokens=20, overlap_tokens=0)
         assert await retriever.count() > 1000
         found = await spread_in(database_url, retriever, query, VectorSample())
-    drawn = Stored(database_url, "sea").sample()
+    drawn = Stored(database_url, "sea").sample
     assert len({row.tobytes() for row in drawn}) > 200
     wanted = similarities("cosine", drawn, query.astype(np.float64))
     assert (found.mean, found.deviation) == pytest.approx((wanted.mean(), wanted.std()), abs=1e-6)

@@ -199,7 +199,7 @@ rows = st.lists(
         st.lists(st.sampled_from(WORDS_OF_SECTIONS), min_size=1, max_size=6).map(" ".join),
     ),
     min_size=3,
-    max_size=20,
+    max_size=12,
 )
 
 
