@@ -67,6 +67,12 @@ def test_groups(shell):
     assert shown.count("keys.md") == 2  # the document and its chunk
 
 
+def test_filters_all_hold(shell):
+    filters = ("--filter", "not exists draft", "--filter", 'not @source_document == "keys.md"')
+    *hits, _ = shell.objects("search", "keys banana", *filters)
+    assert [hit["source_document"] for hit in hits] == ["fruit.txt"]
+
+
 def test_pages(shell):
     whole = shell.objects("search", "keys vault rotate banana")
     *found, summary = shell.objects("search", "keys vault rotate banana", "-k", "1", "--max-results", "50")

@@ -14,7 +14,6 @@ from semlex.filters.tree import MAX_CONDITIONS, MAX_DEPTH
 from semlex.store.query.filters import Filter, parse_filters
 from semlex.store.schema.names import Names
 from tests.support.retrievers import sync_filled
-from tests.support.shell import Shell
 
 
 @pytest.fixture(scope="module")
@@ -112,14 +111,6 @@ def test_three_spellings(shelf, mapping, tree, text, expected):
         for mode in ("vector", "keyword", None):
             assert {hit.id for hit in shelf.search("text", 10, filters, mode=mode)} == expected
         assert {hit.id for hit in shelf.search(SearchQuery("text", filters=filters))} == expected
-
-
-@pytest.mark.usefixtures("shelf")
-def test_filters_of_a_command_all_hold(url, tmp_path):
-    arguments = ["search", "text", "--database", url, "-c", "default_collection", "--model", "none"]
-    filters = ["--filter", "not exists draft", "--filter", 'not @source_document == "c.md"']
-    *hits, _summary = Shell(url, tmp_path).objects(*arguments, *filters)
-    assert [hit["id"] for hit in hits] == ["none"]
 
 
 FIELDS = {

@@ -11,7 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semlex import JSONKBRetriever, Route, SearchQuery, TermOverlapReranker
-from semlex.answering.questions import MAX_REASON, MAX_SECONDS, MAX_TERMS, SEARCHES, WORDS, read_terms, route_by_rules
+from semlex.answering.questions import (
+    MAX_REASON,
+    MAX_SECONDS,
+    MAX_TERMS,
+    SEARCHES,
+    SHARE,
+    WORDS,
+    read_terms,
+    route_by_rules,
+)
 from semlex.chat import Completion
 from semlex.errors import ConfigurationError, ModelError, ValidationError
 from semlex.evaluation import evaluate
@@ -417,6 +426,23 @@ async def test_the_plain_question_answers_if_the_model_is_late(database_url, dea
         assert ids_of(found) == ids_of(usual)
         late = "the query was searched as it is, not rewritten: the language model did not answer in time"
         assert found.warnings == [late]
+        model.may_answer.set()
+
+
+async def test_a_route_that_is_late(database_url):
+    model, clock, deadline = Writer(RuntimeError()), ManualClock(), 600.0
+    model.may_answer.clear()
+    async with filled(database_url, {"d": "why text"}, chat_model=model, clock=clock) as retriever:
+        for call in (retriever.search, retriever.context):
+            asking = call("why text?", route="chat", deadline=deadline)
+            results = await clock.expire(deadline * SHARE, asking)
+            results = getattr(results, "results", results)
+            assert (results.mode, len(results), results.route.kind) == ("hybrid", 1, "analytical")
+            late = "rules chose the route, not the language model: it did not answer before the deadline"
+            assert results.warnings == [late]
+            assert results.timings["total"] <= deadline * SHARE * 1000
+        with pytest.raises(ConfigurationError, match="deadline"):
+            await retriever.search("why text?", route="chat", deadline=-1)
         model.may_answer.set()
 
 

@@ -348,15 +348,20 @@ def test_as_many_documents_as_exist_come_back(files, full):
     search()
 
 
-def test_one_document_that_has_all_the_best_chunks_hides_no_other(files):
+def test_one_document_that_has_all_the_best_chunks_hides_no_other(files, monkeypatch):
     for mode in ("vector", "keyword", None):
         hits = files.search("otter", 100, rerank=False, mode=mode)
         assert {document_of(hit) for hit in hits} == {("files", "file00.md")}
     results = files.search("otter", 20, group_by="document", group_size=2, rerank=False)
     assert len(results.documents) == ALL
-    assert len(results.documents[0].hits) == 2
-    assert results.documents[0].source_document == "file00.md"
-    assert results.warnings == []
+    first = results.documents[0]
+    assert (len(first.hits), first.source_document, results.warnings) == (2, "file00.md", [])
+    # Behind more chunks than are looked at others are missed, with a word.
+    for module in ("retrieval", "results"):
+        monkeypatch.setattr(f"semlex.search.{module}.MAX_CANDIDATES", 100)
+    results = files.search("otter", 10, group_by="document", mode="vector", rerank=False)
+    assert len(results.documents) == 1
+    assert "fewer documents than wanted" in results.warnings[0]
 
 
 def test_the_reranker_orders_documents_by_their_best_chunks(files):
@@ -374,14 +379,6 @@ def test_the_reranker_orders_documents_by_their_best_chunks(files):
         assert results.reranker_model == reranker.identity
 
 
-def test_a_document_behind_more_chunks_than_are_looked_at_is_missed_with_a_word(files, monkeypatch):
-    for module in ("retrieval", "results"):
-        monkeypatch.setattr(f"semlex.search.{module}.MAX_CANDIDATES", 100)
-    results = files.search("otter", 10, group_by="document", mode="vector", rerank=False)
-    assert len(results.documents) == 1
-    assert "fewer documents than wanted" in results.warnings[0]
-
-
 def test_as_json_and_a_search_without_groups(files):
     results = files.search("sea part", 4, group_by="document")
     shown = json.loads(json.dumps(results.to_dict()))
@@ -393,19 +390,15 @@ def test_as_json_and_a_search_without_groups(files):
     assert results.documents == results.to_dict()["documents"] == []
 
 
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        ({"group_by": "chunk"}, "group_by"),
-        ({"group_by": ["document"]}, "group_by"),
-        ({"group_by": True}, "group_by"),
-        ({"group_size": 3}, "group_size"),
-        ({"group_by": "document", "group_size": 0}, "group_size"),
-        ({"group_by": "document", "group_size": 2.0}, "group_size"),
-        ({"group_by": "document", "group_size": 2_001}, "group_size"),
-        ({"group_by": "document", "max_results": 100}, "max_results"),
-    ],
-)
-def test_bad_options(files, options, told):
+WRONG = [
+    *(("group_by", {"group_by": one}) for one in ("chunk", ["document"], True)),
+    *(("group_size", {"group_by": "document", "group_size": one}) for one in (0, 2.0, 2_001)),
+    ("group_size", {"group_size": 3}),
+    ("max_results", {"group_by": "document", "max_results": 100}),
+]
+
+
+@pytest.mark.parametrize(("told", "options"), WRONG)
+def test_bad_options(files, told, options):
     with pytest.raises(ConfigurationError, match=told):
         files.search("sea", 5, **options)

@@ -15,8 +15,7 @@ import pytest
 import pytest_asyncio
 from psycopg import sql
 
-from semlex.answering.questions import SHARE
-from semlex.errors import ConfigurationError, ModelError, ModelMismatchError, SearchTimeoutError, StoreError
+from semlex.errors import ModelError, ModelMismatchError, SearchTimeoutError, StoreError
 from semlex.retriever import model_selection
 from semlex.retriever.collection import OPENING_SHARE
 from semlex.search import retrieval
@@ -215,43 +214,6 @@ async def test_a_reranker_that_fails(retriever, reranker):
         assert [one.rerank_score for one in results] == [None] * 5
         assert "the reranker failed" in results.warnings[0]
         assert SECRET not in results.warnings[0]
-
-
-class SlowChat:
-    """Answers when it is let free, with nothing that is a kind of question."""
-
-    identity = "slow chat"
-    calls_at_once = 2
-
-    def __init__(self):
-        self.free = threading.Event()
-
-    def complete(self, messages, schema=None):
-        assert self.free.wait(FOREVER)
-        raise RuntimeError(SECRET)
-
-    stream = complete
-
-    def close(self):
-        """Nothing to release."""
-
-
-async def test_a_route_that_is_late(database_url):
-    chat, clock = SlowChat(), ManualClock()
-    async with opened(database_url, clock=clock, chat_model=chat) as retriever:
-        await retriever.add_documents([Document("why text", id="d")])
-        for call in (retriever.search, retriever.context):
-            asking = call("why text?", route="chat", deadline=DEADLINE)
-            results = await clock.expire(DEADLINE * SHARE, asking)
-            results = getattr(results, "results", results)
-            assert (results.mode, len(results), results.route.kind) == ("hybrid", 1, "analytical")
-            assert results.warnings == [
-                "rules chose the route, not the language model: it did not answer before the deadline"
-            ]
-            assert results.timings["total"] <= DEADLINE * SHARE * 1000
-        with pytest.raises(ConfigurationError, match="deadline"):
-            await retriever.search("why text?", route="chat", deadline=-1)
-        chat.free.set()
 
 
 async def test_a_reranker_that_opens_late(database_url, reranker, monkeypatch):
