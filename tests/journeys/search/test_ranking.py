@@ -48,6 +48,7 @@ WANTED = {
     "n >= 30": lambda metadata: metadata["n"] >= 30,
     "not exists nothing": lambda _: True,
 }
+FACTORS = [(0, "above 0"), (-1, "0"), (1001, "1,000"), (float("nan"), "NaN"), (True, "float"), ("2", "float")]
 BOOSTS = [
     {"third == true": 0.5},
     {"third == true": 3, "n >= 30": 0.1},
@@ -108,18 +109,11 @@ def test_forms_and_company(boosted):
     [
         ("n == 1", "boost", "a mapping of filters to factors"),
         (5, "boost", "a mapping"),
-        ({"n == 1": 0}, "boost[0]", "above 0"),
-        ({"n == 1": -1}, "boost[0]", "0"),
-        ({"n == 1": 1001}, "boost[0]", "1,000"),
-        ({"n == 1": float("nan")}, "boost[0]", "NaN"),
-        ({"n == 1": True}, "boost[0]", "float"),
-        ({"n == 1": "2"}, "boost[0]", "float"),
+        *(({"n == 1": factor}, "boost[0]", told) for factor, told in FACTORS),
         ({"n == 1": 2, "n === 1": 2}, "boost[1] at column 3", "did you mean ==?"),
         ([({"$or": []}, 2)], "boost[0].$or", "at least one"),
-        ([({}, 2)], "boost[0]", "a filter with a condition"),
-        ([(None, 2)], "boost[0]", "a filter with a condition"),
-        ([("n == 1", 2, 3)], "boost[0]", "a pair"),
-        (["n == 1"], "boost[0]", "a pair"),
+        *(([(one, 2)], "boost[0]", "a filter with a condition") for one in ({}, None)),
+        *(([one], "boost[0]", "a pair") for one in ("n == 1", ("n == 1", 2, 3))),
         ([("n == 1", 2)] * 101, "boost", "100 boosts"),
     ],
     ids=lambda one: str(one)[:30],
@@ -226,10 +220,10 @@ def test_a_reranker_that_fails_lets_nothing_through(texts):
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"min_similarity": 1.5}, "min_similarity .*-1 and 1"),
-        ({"min_similarity": "high"}, "min_similarity .*float"),
-        ({"min_similarity": float("nan")}, "min_similarity .*finite"),
-        ({"min_similarity": True}, "min_similarity .*float"),
+        *(
+            ({"min_similarity": one}, f"min_similarity .*{told}")
+            for one, told in ((1.5, "-1 and 1"), ("high", "float"), (float("nan"), "finite"), (True, "float"))
+        ),
         ({"min_rerank": float("inf")}, "min_rerank .*finite"),
         ({"min_similarity": 0.5, "mode": "keyword"}, "mode 'keyword'"),
         ({"min_similarity": 0.5, "fusion": "rrf"}, "fusion='score'"),
