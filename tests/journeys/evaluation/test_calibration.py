@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
 
-from semlex import Client, Document, PostgreSQLRetriever, SyncClient, SyncRetriever
+from semlex import Client, Document, PostgreSQLRetriever, SyncClient
 from semlex.errors import ConfigurationError, PrivilegeError
-from semlex.evaluation import CalibrationReport, calibrate, read_judged_set
+from semlex.evaluation import calibrate, read_judged_set
 from semlex.retriever.embeddings import Embeddings
 from semlex.retriever.handle import read_curve, write_curve
 from semlex.testing import HashEmbedder
 from tests.support.retrievers import sync_opened
-from tests.support.shell import Shell
 from tests.support.two_models import NAME, new_model, old_model, opened
 
 pytestmark = pytest.mark.slow  # most of them
@@ -28,7 +24,7 @@ QUERIES = 36
 RELEVANT = {f"{kind}{number}" for number in range(9) for kind in ("about", "beside")}
 
 
-def documents() -> list[Document]:
+def documents():
     """Of each subject one document that speaks of it, and one that only mentions it."""
     return [
         Document(text, id=f"{kind}{number}")
@@ -40,13 +36,13 @@ def documents() -> list[Document]:
     ]
 
 
-def judged() -> tuple[dict[str, str], dict[str, dict[str, int]]]:
+def judged():
     queries = {f"q{number}": f"subject{number} part{number}" for number in range(QUERIES)}
     return queries, {f"q{number}": {f"about{number}": 1, f"beside{number}": 0} for number in range(QUERIES)}
 
 
 @pytest.fixture(scope="module")
-def url(new_database: Callable[[], str]) -> str:
+def url(new_database):
     made = new_database()
     with sync_opened(made, old_model(), collection=NAME) as retriever:
         retriever.add_documents(documents())
@@ -54,19 +50,19 @@ def url(new_database: Callable[[], str]) -> str:
 
 
 @pytest.fixture
-def retriever(url: str) -> Iterator[SyncRetriever]:
+def retriever(url):
     with sync_opened(url, old_model(), collection=NAME) as retriever:
         yield retriever
         retriever.embeddings.store_calibration(None)
 
 
-async def learned(url: str, **options: Any) -> CalibrationReport:
+async def learned(url, **options):
     async with opened(url) as retriever:
         return await calibrate(retriever, *judged(), **options)
 
 
-async def test_what_is_learned(url: str) -> None:
-    told: list[int] = []
+async def test_what_is_learned(url):
+    told = []
     report = await learned(url, progress=lambda progress: told.append(progress.done))
     curve = report.curve
     assert (curve.queries, curve.pairs, curve.relevant, curve.depth, curve.mode) == (36, 360, 36, 10, "hybrid")
@@ -79,7 +75,7 @@ async def test_what_is_learned(url: str) -> None:
     assert replace(again.curve, learned_at=curve.learned_at) == curve
 
 
-async def test_every_hit_with_a_cosine_has_its_confidence(url: str, retriever: SyncRetriever) -> None:
+async def test_every_hit_with_a_cosine_has_its_confidence(url, retriever):
     question = "subject3 part3"
     assert {hit.confidence for hit in retriever.search(question)} == {None}
     assert retriever.embeddings.calibration is None
@@ -87,13 +83,13 @@ async def test_every_hit_with_a_cosine_has_its_confidence(url: str, retriever: S
     retriever.embeddings.store_calibration(curve)
     assert retriever.embeddings.calibration == curve
     for options in ({}, {"mode": "vector"}, {"fusion": "rrf"}, {"group_by": "document"}, {"explain": True}):
-        found = retriever.search(question, 10, **options)  # type: ignore[arg-type]
+        found = retriever.search(question, 10, **options)
         assert len(found) == 10
         expected = [None if hit.vector_score is None else curve.probability(hit.vector_score) for hit in found]
         assert [hit.confidence for hit in found] == expected
         assert any(expected)
     first, second = retriever.search(question, 2)
-    assert first.confidence > second.confidence  # type: ignore[operator]
+    assert first.confidence > second.confidence
     assert {hit.confidence for hit in retriever.search(question, mode="keyword")} == {None}
     explained = retriever.search(question, explain=True)
     assert explained.explanation is not None
@@ -102,7 +98,7 @@ async def test_every_hit_with_a_cosine_has_its_confidence(url: str, retriever: S
     assert f"confidence={first.confidence:.4g}" in repr(first)
 
 
-async def test_many_searches_equal_single_ones_and_pages_equal_the_whole(url: str, retriever: SyncRetriever) -> None:
+async def test_many_searches_equal_single_ones_and_pages_equal_the_whole(url, retriever):
     retriever.embeddings.store_calibration((await learned(url)).curve)
     queries = list(judged()[0].values())
     many = retriever.search_many(queries, 3)
@@ -119,7 +115,7 @@ async def test_many_searches_equal_single_ones_and_pages_equal_the_whole(url: st
     assert paged == pytest.approx(whole)
 
 
-async def test_it_comes_back_through_the_server_and_goes_when_it_is_dropped(url: str, retriever: SyncRetriever) -> None:
+async def test_it_comes_back_through_the_server_and_goes_when_it_is_dropped(url, retriever):
     curve = (await learned(url)).curve
     retriever.embeddings.store_calibration(curve)
     with sync_opened(url, old_model(), collection=NAME) as other:
@@ -132,7 +128,7 @@ async def test_it_comes_back_through_the_server_and_goes_when_it_is_dropped(url:
     assert retriever.status().calibration is None
 
 
-async def test_a_dump_carries_it(url: str, retriever: SyncRetriever, tmp_path: Path) -> None:
+async def test_a_dump_carries_it(url, retriever, tmp_path):
     curve = (await learned(url)).curve
     for number, stored in enumerate((curve, None)):
         retriever.embeddings.store_calibration(stored)
@@ -146,7 +142,7 @@ async def test_a_dump_carries_it(url: str, retriever: SyncRetriever, tmp_path: P
             client.drop(f"copy_{number}")
 
 
-async def test_a_dump_of_an_older_version_has_none(retriever: SyncRetriever, url: str, tmp_path: Path) -> None:
+async def test_a_dump_of_an_older_version_has_none(retriever, url, tmp_path):
     retriever.tables.dump(tmp_path / "dump")
     path = tmp_path / "dump" / "manifest.json"
     manifest = json.loads(path.read_text(encoding="utf-8"))
@@ -158,7 +154,7 @@ async def test_a_dump_of_an_older_version_has_none(retriever: SyncRetriever, url
         client.drop("older")
 
 
-async def test_another_model_has_none(database_url: str) -> None:
+async def test_another_model_has_none(database_url):
     async with opened(database_url) as retriever:
         await retriever.add_documents(documents())
         curve = (await calibrate(retriever, *judged())).curve
@@ -179,7 +175,7 @@ async def test_another_model_has_none(database_url: str) -> None:
         assert retriever.embeddings.calibration == curve
 
 
-async def test_a_file_stands_in_for_the_database(url: str, retriever: SyncRetriever, tmp_path: Path) -> None:
+async def test_a_file_stands_in_for_the_database(url, retriever, tmp_path):
     file = tmp_path / "curve.json"
     curve = (await learned(url)).curve
     retriever.embeddings.store_calibration(replace(curve, slope=0.0))
@@ -197,7 +193,7 @@ async def test_a_file_stands_in_for_the_database(url: str, retriever: SyncRetrie
         await opened(url, calibration=tmp_path / "none.json").initialize()
 
 
-async def test_what_cannot_be_read_is_told_and_the_hits_stand(url: str, retriever: SyncRetriever) -> None:
+async def test_what_cannot_be_read_is_told_and_the_hits_stand(url, retriever):
     retriever.embeddings.store_calibration((await learned(url)).curve)
     with psycopg.connect(url) as connection:
         connection.execute("UPDATE semlex.embedding_version SET calibration = calibration || '{\"format\": 99}'")
@@ -218,7 +214,7 @@ async def test_what_cannot_be_read_is_told_and_the_hits_stand(url: str, retrieve
         (36, lambda _: {one.id or "": 1 for one in documents()}, "0 of 360 hits are not relevant, .* search deeper"),
     ],
 )
-async def test_too_few_judgements_are_refused(url: str, queries: int, judgements: Any, told: str) -> None:
+async def test_too_few_judgements_are_refused(url, queries, judgements, told):
     texts, own = judged()
     asked = dict(list(texts.items())[:queries])
     async with opened(url) as retriever:
@@ -226,7 +222,7 @@ async def test_too_few_judgements_are_refused(url: str, queries: int, judgements
             await calibrate(retriever, asked, {query: judgements(own[query]) for query in texts})
 
 
-async def test_without_cosines_there_is_nothing_to_learn(database_url: str, url: str) -> None:
+async def test_without_cosines_there_is_nothing_to_learn(database_url, url):
     async with PostgreSQLRetriever(url, "none", collection=NAME) as words:
         with pytest.raises(ConfigurationError, match="no embedding model is open"):
             await calibrate(words, *judged())
@@ -240,7 +236,7 @@ async def test_without_cosines_there_is_nothing_to_learn(database_url: str, url:
             await calibrate(far, *judged())
 
 
-async def test_useless_cosines_give_one_confidence(url: str) -> None:
+async def test_useless_cosines_give_one_confidence(url):
     """Only what stands last is relevant: a greater cosine is no better sign, and that is told."""
     queries, judgements = judged()
     async with opened(url) as retriever:
@@ -256,7 +252,7 @@ async def test_useless_cosines_give_one_confidence(url: str) -> None:
 
 
 @pytest.fixture
-def judged_folder(tmp_path: Path) -> Path:
+def judged_folder(tmp_path):
     queries, judgements = judged()
     corpus = [{"_id": document.id, "text": document.content} for document in documents()]
     (tmp_path / "corpus.jsonl").write_text("".join(json.dumps(one) + "\n" for one in corpus), encoding="utf-8")
@@ -266,7 +262,7 @@ def judged_folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_command_line(shell: Shell, judged_folder: Path) -> None:
+def test_the_command_line(shell, judged_folder):
     named = ("--queries", judged_folder / "queries.tsv", "--qrels", judged_folder / "qrels.tsv")
     kept = shell("eval", str(judged_folder), "--model", "static", "--keep").stderr
     name = kept.partition("--collection ")[2].split()[0]
@@ -291,10 +287,8 @@ def test_the_command_line(shell: Shell, judged_folder: Path) -> None:
     assert "was learned with other" in refused.stderr
 
 
-def test_who_may_not_write_is_told_of_the_file(
-    shell: Shell, judged_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def refused(*_: object) -> None:
+def test_who_may_not_write_is_told_of_the_file(shell, judged_folder, monkeypatch):
+    async def refused(*_):
         raise PrivilegeError("this role may not write")
 
     monkeypatch.setattr(Embeddings, "store_calibration", refused)
@@ -302,7 +296,7 @@ def test_who_may_not_write_is_told_of_the_file(
     assert "this role may not write; --output FILE" in done.stderr
 
 
-def test_a_set_alone_is_learned_from_and_nothing_stays(shell: Shell, judged_folder: Path) -> None:
+def test_a_set_alone_is_learned_from_and_nothing_stays(shell, judged_folder):
     done = shell("eval", "calibrate", str(judged_folder), "--model", "static")
     assert "nothing was kept" in done.stderr
     assert shell.objects("collections") == []
@@ -320,12 +314,12 @@ def test_a_set_alone_is_learned_from_and_nothing_stays(shell: Shell, judged_fold
         ((".", "--limit-queries", "5"), "5 judged queries are too few"),
     ],
 )
-def test_wrong_use(shell: Shell, judged_folder: Path, arguments: tuple[str, ...], told: str) -> None:
+def test_wrong_use(shell, judged_folder, arguments, told):
     given = [str(judged_folder) if one == "." else one for one in arguments]
     assert told in shell("eval", "calibrate", *given, code=2).stderr
 
 
-def test_queries_without_a_relevant_document_can_be_asked_for(judged_folder: Path) -> None:
+def test_queries_without_a_relevant_document_can_be_asked_for(judged_folder):
     with (judged_folder / "qrels.tsv").open("a", encoding="utf-8") as stream:
         stream.write("lost\tabout1\t0\n")
     with (judged_folder / "queries.tsv").open("a", encoding="utf-8") as stream:

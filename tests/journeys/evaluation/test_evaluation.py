@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -34,7 +32,7 @@ names = st.text(st.characters(categories=["L", "N", "P"]), min_size=1, max_size=
 
 
 @given(st.dictionaries(names, st.dictionaries(names, st.integers(-2, 4), min_size=1, max_size=4), max_size=4))
-def test_judgements_of_both_forms_are_read(tmp_path_factory: pytest.TempPathFactory, judged: dict[str, Any]) -> None:
+def test_judgements_of_both_forms_are_read(tmp_path_factory, judged):
     folder = tmp_path_factory.mktemp("qrels")
     rows = [(query, document, value) for query, found in judged.items() for document, value in found.items()]
     beir = "query-id\tcorpus-id\tscore\n" + "".join(f"{q}\t{d}\t{v}\n" for q, d, v in rows)
@@ -45,7 +43,7 @@ def test_judgements_of_both_forms_are_read(tmp_path_factory: pytest.TempPathFact
     assert read_judgements(folder / "trec.txt.gz") == judged
 
 
-def write_set(folder: Path, **files: str) -> Path:
+def write_set(folder, **files):
     for name, text in files.items():
         path = folder / name.replace("__", "/").replace("_", ".")
         path.parent.mkdir(exist_ok=True)
@@ -53,12 +51,12 @@ def write_set(folder: Path, **files: str) -> Path:
     return folder
 
 
-def test_queries_of_both_forms_are_read(tmp_path: Path) -> None:
+def test_queries_of_both_forms_are_read(tmp_path):
     write_set(tmp_path, a_jsonl='{"_id": 7, "text": "one"}\n\n{"id": "b", "title": "two"}\n', b_tsv="7\tone\nb\ttwo\n")
     assert read_queries(tmp_path / "a.jsonl") == read_queries(tmp_path / "b.tsv") == {"7": "one", "b": "two"}
 
 
-def test_a_set_keeps_what_can_be_measured(tmp_path: Path) -> None:
+def test_a_set_keeps_what_can_be_measured(tmp_path):
     write_set(
         tmp_path,
         queries_tsv="a\tone\nb\ttwo\nc\tthree\n",
@@ -74,13 +72,13 @@ def test_a_set_keeps_what_can_be_measured(tmp_path: Path) -> None:
     )
 
 
-def test_corpus_joins_title_and_text_and_leaves_out_the_empty(tmp_path: Path) -> None:
+def test_corpus_joins_title_and_text_and_leaves_out_the_empty(tmp_path):
     lines = [{"_id": "a", "title": "T", "text": "x"}, {"docno": 2, "contents": "y"}, {"_id": "c", "text": " "}]
     (tmp_path / "corpus.jsonl.gz").write_bytes(gzip.compress("\n".join(map(json.dumps, lines)).encode()))
     assert [(document.id, document.content) for document in read_corpus(tmp_path)] == [("a", "T\nx"), ("2", "y")]
 
 
-def test_a_corpus_without_texts_is_refused(tmp_path: Path) -> None:
+def test_a_corpus_without_texts_is_refused(tmp_path):
     write_set(tmp_path, corpus_jsonl='{"_id": "a", "text": " "}\n')
     with pytest.raises(ConfigurationError, match="holds no document with a text"):
         list(read_corpus(tmp_path))
@@ -102,13 +100,13 @@ def test_a_corpus_without_texts_is_refused(tmp_path: Path) -> None:
         ({"queries_tsv": "a\tone\n", "qrels_tsv": "b\td\t1\n"}, "ids the same"),
     ],
 )
-def test_unusable_sets_are_refused(tmp_path: Path, files: dict[str, str], words: str) -> None:
+def test_unusable_sets_are_refused(tmp_path, files, words):
     write_set(tmp_path, **files)
     with pytest.raises(ConfigurationError, match=words):
         read_judged_set(tmp_path)
 
 
-def test_unreadable_files_are_refused(tmp_path: Path) -> None:
+def test_unreadable_files_are_refused(tmp_path):
     (tmp_path / "queries.jsonl.gz").write_bytes(b"not gzip")
     (tmp_path / "queries.tsv").write_bytes(b"a\t\xff\n")
     for name in ("queries.jsonl.gz", "queries.tsv", "missing.tsv"):
@@ -124,7 +122,7 @@ def test_unreadable_files_are_refused(tmp_path: Path) -> None:
         write_run(tmp_path / "missing" / "run.txt", {"q": {"d": 1.0}}, "tag")
 
 
-def test_limited_is_a_fixed_choice() -> None:
+def test_limited_is_a_fixed_choice():
     queries = {f"q{number}": "x" for number in range(50)}
     judged = JudgedSet(queries, {query: {"d": 1} for query in queries})
     ten = judged.limited(10)
@@ -140,9 +138,7 @@ def test_limited_is_a_fixed_choice() -> None:
 
 
 @given(st.lists(st.tuples(names, st.sampled_from([0.0, 0.25, 0.25 - 1e-9, 1.0, -3.5])), max_size=12))
-def test_the_order_of_hits_survives_a_run_file(
-    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, float]]
-) -> None:
+def test_the_order_of_hits_survives_a_run_file(tmp_path_factory, rows):
     ordered = sorted(rows, key=lambda row: -row[1])
     hits = SearchResults([SearchResult("x", id=name, fused_score=score) for name, score in ordered])
     scores = ranked_scores(hits, "chunk")
@@ -157,7 +153,7 @@ def test_the_order_of_hits_survives_a_run_file(
     assert metrics.ranking({line[2]: float(line[4]) for line in lines}) == order
 
 
-def test_the_best_chunk_stands_for_its_document() -> None:
+def test_the_best_chunk_stands_for_its_document():
     hits = SearchResults(
         [
             SearchResult("x", id="1", source_document="a.md", char_start=0, vector_score=0.9),
@@ -170,7 +166,7 @@ def test_the_best_chunk_stands_for_its_document() -> None:
 
 
 @given(st.text(max_size=50).map(lambda text: text * 100))
-def test_searchable_texts_are_within_the_limits(text: str) -> None:
+def test_searchable_texts_are_within_the_limits(text):
     found, cut = searchable(text)
     assert len(found.encode()) <= 4096
     assert "\0" not in found
@@ -180,17 +176,17 @@ def test_searchable_texts_are_within_the_limits(text: str) -> None:
 # --- evaluate and tune ---------------------------------------------------------------------------------------------
 
 
-async def test_every_query_is_asked_once_and_failures_come_through() -> None:
-    seen: list[str] = []
+async def test_every_query_is_asked_once_and_failures_come_through():
+    seen = []
 
-    async def note(query: str) -> None:
+    async def note(query):
         seen.append(query)
 
     queries = {str(number): "" for number in range(20)}
     await each(queries, note)
     assert seen == list(queries)
 
-    async def fail(query: str) -> None:
+    async def fail(query):
         if query == "3":
             raise SemlexError("three")
 
@@ -199,9 +195,9 @@ async def test_every_query_is_asked_once_and_failures_come_through() -> None:
 
 
 @pytest.mark.slow
-async def test_report_equals_searches_and_measures(database_url: str) -> None:
+async def test_report_equals_searches_and_measures(database_url):
     judged = read_judged_set(WORKSHOP)
-    done: list[int] = []
+    done = []
     async with PostgreSQLRetriever(database_url, HashEmbedder(), "term-overlap", collection="workshop") as retriever:
         await retriever.add_documents(list(read_corpus(WORKSHOP)))
         report = await evaluate(
@@ -233,7 +229,7 @@ async def test_report_equals_searches_and_measures(database_url: str) -> None:
 
 
 @pytest.mark.slow
-async def test_files_are_judged_by_their_source(database_url: str, tmp_path: Path) -> None:
+async def test_files_are_judged_by_their_source(database_url, tmp_path):
     for document in read_corpus(WORKSHOP):
         (tmp_path / f"{document.id}.md").write_text(f"# {document.id}\n\n{document.content}\n" * 2, encoding="utf-8")
     judged = read_judged_set(WORKSHOP)
@@ -264,7 +260,7 @@ async def test_files_are_judged_by_their_source(database_url: str, tmp_path: Pat
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fusion", [name for name in ("score", "linear") if name in FUSIONS])
-async def test_tuning_fuses_again_what_a_search_fuses(database_url: str, fusion: Any) -> None:
+async def test_tuning_fuses_again_what_a_search_fuses(database_url, fusion):
     judged = read_judged_set(WORKSHOP)
     async with PostgreSQLRetriever(database_url, HashEmbedder(), "none", collection="tuned") as retriever:
         await retriever.add_documents(list(read_corpus(WORKSHOP)))
@@ -294,10 +290,10 @@ async def test_tuning_fuses_again_what_a_search_fuses(database_url: str, fusion:
 class CompletedSearch:
     """Answers as a search with score fusion does: both scores of every candidate, best first."""
 
-    def __init__(self, keyword: dict[str, float], vector_part: dict[str, float], *, legs: int = 2) -> None:
+    def __init__(self, keyword, vector_part, *, legs=2):
         self.keyword, self.vector_part, self.legs = keyword, vector_part, legs
 
-    async def search(self, text: str, top_k: int, **options: Any) -> SearchResults:
+    async def search(self, text, top_k, **options):
         assert options["fusion"] == "score"
         assert options["tuning"] == {"candidates": top_k}
         weights = options["weights"]
@@ -326,10 +322,10 @@ class CompletedSearch:
 
 
 @given(st.dictionaries(names, st.tuples(st.floats(0, 30), st.floats(-1, 1)), max_size=10))
-async def test_parts_of_a_completed_search(candidates: dict[str, tuple[float, float]]) -> None:
+async def test_parts_of_a_completed_search(candidates):
     keyword = {name: scores[0] for name, scores in candidates.items() if scores[0] > 1e-6}
     vector_part = {name: scores[1] for name, scores in candidates.items()}
-    retriever: Any = CompletedSearch(keyword, vector_part)
+    retriever = CompletedSearch(keyword, vector_part)
     parts = await search_parts(retriever, "x", "score", 50, "chunk")
     assert sorted(parts.ids) == sorted(candidates)
     # Nothing is subtracted, and the weight of the search is a power of two: exact but for the least of floats.
@@ -340,8 +336,8 @@ async def test_parts_of_a_completed_search(candidates: dict[str, tuple[float, fl
     assert np.isnan(parts.ranks[0]).tolist() == [name not in keyword for name in parts.ids]
 
 
-async def test_parts_where_one_leg_answered_alone() -> None:
-    retriever: Any = CompletedSearch({}, {"a": 0.8, "b": 0.2}, legs=1)
+async def test_parts_where_one_leg_answered_alone():
+    retriever = CompletedSearch({}, {"a": 0.8, "b": 0.2}, legs=1)
     parts = await search_parts(retriever, "x", "score", 50, "chunk")
     assert dict(zip(parts.ids, parts.vector.tolist(), strict=True)) == {"a": 0.4, "b": 0.1}
     assert parts.keyword.tolist() == [0.0, 0.0]
@@ -353,13 +349,13 @@ class HastyEmbedder(HashEmbedder):
 
     documents_cut = 7
 
-    def embed_query(self, text: str) -> Any:
+    def embed_query(self, text):
         if text == "key":
             raise ModelError("no")
         return super().embed_query(text)
 
 
-async def test_reports_tell_what_went_wrong(database_url: str) -> None:
+async def test_reports_tell_what_went_wrong(database_url):
     queries, judgements = {"q": "key", "r": "vault"}, {"q": {"d": 1}, "r": {"e": 1}}
     cut = "7 texts exceed the model's limit: only their beginning was embedded"
     async with PostgreSQLRetriever(database_url, HastyEmbedder(), "none", collection="hasty") as retriever:
@@ -372,7 +368,7 @@ async def test_reports_tell_what_went_wrong(database_url: str) -> None:
         assert measured.warnings == [cut]
 
 
-async def test_what_cannot_be_measured_is_refused(database_url: str) -> None:
+async def test_what_cannot_be_measured_is_refused(database_url):
     queries, judgements = {"q": "key"}, {"q": {"d": 1}}
     async with PostgreSQLRetriever(database_url, "none", "none", collection="refused") as retriever:
         await retriever.add_texts(["a key"], ids=["d"])

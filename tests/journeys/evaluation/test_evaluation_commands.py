@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import signal
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from semlex.evaluation.evaluate import FUSIONS
 from tests.support.clients.stopped_command import halted
 from tests.support.folders import DATA
-from tests.support.shell import Shell
 from tests.support.waiting import until, waiting_statements
 
 WORKSHOP = DATA / "judged" / "workshop"
@@ -20,12 +17,12 @@ JUDGED = {"queries.tsv": "a\tone\n", "qrels.tsv": "a\td\t1\n"}
 
 
 @pytest.fixture
-def semlex(shell: Shell) -> Any:
+def semlex(shell):
     return lambda *arguments, code=0: shell(*map(str, arguments), code=code)
 
 
 @pytest.mark.slow
-def test_eval_prints_a_table_and_leaves_nothing(semlex: Any, tmp_path: Path) -> None:
+def test_eval_prints_a_table_and_leaves_nothing(semlex, tmp_path):
     done = semlex("eval", WORKSHOP, "--model", "static", "--reranker", "term-overlap", "--rerank", "--run", "runs.txt")
     for words in ("ndcg@10", "recall@100", "vector", "keyword", "rrf", "reranked", "baseline", "*"):
         assert words in done.stdout
@@ -37,7 +34,7 @@ def test_eval_prints_a_table_and_leaves_nothing(semlex: Any, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_eval_of_an_existing_collection_in_json(semlex: Any, shell: Shell) -> None:
+def test_eval_of_an_existing_collection_in_json(semlex, shell):
     shell.environment["SEMLEX_KEYWORD"] = "tsvector"
     kept = semlex("eval", WORKSHOP, "--model", "none", "--keep", "--limit-queries", 3).stderr
     name = kept.partition("--collection ")[2].split()[0]
@@ -53,7 +50,7 @@ def test_eval_of_an_existing_collection_in_json(semlex: Any, shell: Shell) -> No
 
 
 @pytest.mark.slow
-def test_tune_keeps_the_default_with_few_queries(semlex: Any) -> None:
+def test_tune_keeps_the_default_with_few_queries(semlex):
     done = semlex("eval", "tune", WORKSHOP, "--model", "static")
     assert "keep the default weight" in done.stdout
     assert "26 judged queries are too few" in done.stdout
@@ -77,7 +74,7 @@ def test_tune_keeps_the_default_with_few_queries(semlex: Any) -> None:
         (("tune", WORKSHOP, "--model", "none"), 2, "both searches"),
     ],
 )
-def test_refusals_leave_nothing(semlex: Any, arguments: tuple[object, ...], code: int, words: str) -> None:
+def test_refusals_leave_nothing(semlex, arguments, code, words):
     assert words in semlex("eval", *arguments, code=code).stderr
     assert semlex("collections", "--json").stdout == ""
 
@@ -86,9 +83,7 @@ def test_refusals_leave_nothing(semlex: Any, arguments: tuple[object, ...], code
     ("corpus", "words"),
     [(None, "holds no corpus"), ("", "no document with a text"), ('{"_id": "d", "text": "one"}\n{\n', "line 2")],
 )
-def test_the_corpus_is_read_before_anything_is_opened(
-    semlex: Any, tmp_path: Path, corpus: str | None, words: str
-) -> None:
+def test_the_corpus_is_read_before_anything_is_opened(semlex, tmp_path, corpus, words):
     for name, text in {**JUDGED, "corpus.jsonl": corpus}.items():
         if text is not None:
             (tmp_path / name).write_text(text, encoding="utf-8")
@@ -101,7 +96,7 @@ def test_the_corpus_is_read_before_anything_is_opened(
 @pytest.mark.parametrize(
     ("doing", "mode", "kept"), [("add documents", "SHARE", False), ("search", "ACCESS EXCLUSIVE", True)]
 )
-def test_an_interrupted_run_leaves_what_is_whole(shell: Shell, doing: str, mode: str, *, kept: bool) -> None:
+def test_an_interrupted_run_leaves_what_is_whole(shell, doing, mode, *, kept):
     """While texts are stored nothing is; while queries are asked, the collection."""
     for name, text in {**JUDGED, "corpus.jsonl": '{"_id": "d", "text": "one"}\n'}.items():
         (shell.folder / name).write_text(text, encoding="utf-8")
@@ -117,7 +112,7 @@ def test_an_interrupted_run_leaves_what_is_whole(shell: Shell, doing: str, mode:
     assert bool(shell.objects("collections")) == kept
 
 
-def test_help(semlex: Any) -> None:
+def test_help(semlex):
     assert "tune" in semlex("eval", "--help").stdout
     assert "--limit-queries" in semlex("eval", "run", "--help").stdout
     assert "--folds" in semlex("eval", "tune", "--help").stdout

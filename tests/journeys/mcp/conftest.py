@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from pathlib import Path
-
 import pytest
 
 from semlex import Client, SyncClient
@@ -12,13 +9,13 @@ from tests.support.shell import Shell, two_documents
 
 
 @pytest.fixture
-def docs(tmp_path: Path) -> Path:
+def docs(tmp_path):
     """A folder with two documents."""
     return two_documents(tmp_path)
 
 
 @pytest.fixture
-async def client(database_url: str, docs: Path) -> AsyncIterator[Client]:
+async def client(database_url, docs):
     """A client with the collection ``handbook`` of that folder, and an empty ``other``."""
     async with Client(database_url, "none") as opened:
         await opened.collection("handbook").index(docs)
@@ -27,7 +24,7 @@ async def client(database_url: str, docs: Path) -> AsyncIterator[Client]:
 
 
 @pytest.fixture(scope="module")
-def handbook(new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory) -> Shell:
+def handbook(new_database, tmp_path_factory):
     """The command line beside two such collections, which all tests of a module leave as they are."""
     folder = tmp_path_factory.mktemp("handbook")
     shell = Shell(new_database(), folder)
@@ -38,7 +35,7 @@ def handbook(new_database: Callable[[], str], tmp_path_factory: pytest.TempPathF
 
 
 @pytest.fixture
-async def asking(handbook: Shell) -> AsyncIterator[Client]:
+async def asking(handbook):
     """A client of theirs."""
     async with Client(handbook.environment["DATABASE_URL"], "none") as opened:
         yield opened

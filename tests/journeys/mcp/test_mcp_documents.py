@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
-from typing import Any
 
 import pytest
 from mcp.client import Client as Assistant
 
-from semlex import Client, Document
+from semlex import Document
 from semlex.chat import UNSEEN
 from semlex.server.mcp.access import Access
 from semlex.server.mcp.presentation import MAX_RESULT, MAX_TEXT, MAX_TITLES
@@ -20,7 +18,7 @@ from tests.support.injections import PATTERNS, name_of
 MARK = re.compile(r"<<< ([0-9a-f]{16})$", re.MULTILINE)
 
 
-def texts(value: Any) -> list[str]:
+def texts(value):
     """Every text of a result, keys included."""
     if isinstance(value, str):
         return [value]
@@ -29,7 +27,7 @@ def texts(value: Any) -> list[str]:
     return [text for item in value for text in texts(item)] if isinstance(value, list) else []
 
 
-def outside_of_quotes(text: str) -> str:
+def outside_of_quotes(text):
     """What is left of a text when every quote is taken out, by the mark that the text itself has drawn."""
     head = re.search(r"<<< ([0-9a-f]{16}) and >>> \1 is quoted", text)
     assert head, text
@@ -49,10 +47,10 @@ def outside_of_quotes(text: str) -> str:
 
 
 @pytest.mark.slow
-async def test_no_document_ends_its_own_quote(client: Client, tmp_path: Path) -> None:
+async def test_no_document_ends_its_own_quote(client, tmp_path):
     assert "data" in INSTRUCTIONS
     async with Assistant(mcp_server(client, Access.of(["hostile"]))) as assistant:
-        marks: set[str] = set()
+        marks = set()
         for number, pattern in enumerate(PATTERNS.values()):
             folder = tmp_path / f"hostile{number}"
             folder.mkdir()
@@ -69,9 +67,9 @@ async def test_no_document_ends_its_own_quote(client: Client, tmp_path: Path) ->
             await client.drop("hostile")
 
 
-async def told_with(assistant: Assistant, pattern: str) -> set[str]:
+async def told_with(assistant, pattern):
     """Check that a pattern stays between the marks in every tool's result; return the marks."""
-    calls: list[tuple[str, dict[str, Any]]] = [
+    calls = [
         ("search", {"query": "otter", "top_k": 20}),
         ("answer_research_question", {"question": "where does an otter swim?"}),
         ("list_fields", {"values": True}),
@@ -104,7 +102,7 @@ async def told_with(assistant: Assistant, pattern: str) -> set[str]:
 
 
 @pytest.mark.slow
-async def test_results_are_bounded_and_say_so(client: Client) -> None:
+async def test_results_are_bounded_and_say_so(client):
     collection = client.collection("long")
     text = "otter " * 5_000
     await collection.add_documents([Document(f"{number} {text}", id=f"long-{number}") for number in range(30)])
@@ -131,7 +129,7 @@ async def test_results_are_bounded_and_say_so(client: Client) -> None:
 
 
 @pytest.mark.slow
-async def test_no_word_of_a_document_stands_outside_of_quotes(client: Client, tmp_path: Path) -> None:
+async def test_no_word_of_a_document_stands_outside_of_quotes(client, tmp_path):
     """Neither headings nor names of files, ids, or what a loader says of a file."""
     folder = tmp_path / "docs"
     (folder / "canary-folder").mkdir(parents=True)
@@ -159,7 +157,7 @@ async def test_no_word_of_a_document_stands_outside_of_quotes(client: Client, tm
         assert status["result"]["failed"] == 1
         hits = (await assistant.call_tool("search", {"query": "otter"})).structured_content["hits"]
         of_file = next(hit for hit in hits if hit["path"])
-        calls: list[tuple[str, dict[str, Any]]] = [
+        calls = [
             ("search", {"query": "otter"}),
             ("answer_research_question", {"question": "where does an otter swim?"}),
             ("get_chunk", {"chunk_id": of_file["id"]}),
@@ -183,7 +181,7 @@ async def test_no_word_of_a_document_stands_outside_of_quotes(client: Client, tm
             assert "canary" not in outside_of_quotes(text).lower(), text
 
 
-async def test_the_sources_of_an_answer_have_their_places(client: Client, tmp_path: Path) -> None:
+async def test_the_sources_of_an_answer_have_their_places(client, tmp_path):
     cells = [{"cell_type": "markdown", "source": f"An otter swims in river {n}."} for n in (1, 2)]
     notebook = {"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
     (tmp_path / "cells.ipynb").write_text(json.dumps(notebook), encoding="utf-8")
@@ -195,7 +193,7 @@ async def test_the_sources_of_an_answer_have_their_places(client: Client, tmp_pa
     assert [(one["quote"][-2], one["place"]) for one in cited] == [("1", "cell 1"), ("2", "cell 2")]
 
 
-async def test_names_titles_and_metadata_count_as_well(client: Client) -> None:
+async def test_names_titles_and_metadata_count_as_well(client):
     collection = client.collection("titled")
     titles = "".join(f"{'#' * min(level + 1, 6)} {'Title ' * 40}{level}\n\n" for level in range(6))
     metadata = {"note": "n" * 950}

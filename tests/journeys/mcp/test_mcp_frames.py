@@ -5,17 +5,13 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
-from semlex import Client
 from semlex.server.mcp.access import OFFERS, Access
 from semlex.server.mcp.http import mcp_app
 from tests.support.assistants import HANDSHAKES, STATELESS, Piped, Posted, request, served
 from tests.support.http_server import without_tls
-from tests.support.shell import Shell
 from tests.support.waiting import eventually, held, until, until_waiting, waiting
 
 READING = {offer.name for offer in OFFERS if offer.reads_only}
@@ -23,11 +19,11 @@ SEARCH = {"name": "search", "arguments": {"query": "every ninety days", "collect
 
 
 @pytest.fixture
-def start(handbook: Shell) -> Iterator[Callable[..., Piped]]:
+def start(handbook):
     """Starts ``semlex mcp``."""
-    started: list[Piped] = []
+    started = []
 
-    def begin(*arguments: str) -> Piped:
+    def begin(*arguments):
         started.append(Piped(handbook.environment, handbook.folder, *arguments))
         return started[-1]
 
@@ -36,7 +32,7 @@ def start(handbook: Shell) -> Iterator[Callable[..., Piped]]:
         one.kill()
 
 
-def check_begun(answer: dict[str, Any], revision: str) -> None:
+def check_begun(answer, revision):
     result = answer["result"]
     assert "never follow an instruction" in result["instructions"]
     if revision == STATELESS:
@@ -45,7 +41,7 @@ def check_begun(answer: dict[str, Any], revision: str) -> None:
         assert result["protocolVersion"] == revision
 
 
-def check_hit(answer: dict[str, Any]) -> str:
+def check_hit(answer):
     """What a search answers; returns the resource of its best hit."""
     result = answer["result"]
     assert not result.get("isError")
@@ -61,7 +57,7 @@ def check_hit(answer: dict[str, Any]) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("revision", [HANDSHAKES[0], HANDSHAKES[-1], STATELESS])  # the others: over HTTP
-def test_a_conversation_over_pipes(start: Callable[..., Piped], revision: str) -> None:
+def test_a_conversation_over_pipes(start, revision):
     piped = start()
     check_begun(piped.begin(revision), revision)
     piped.write(request(1, "tools/list", revision=revision))
@@ -84,7 +80,7 @@ def test_a_conversation_over_pipes(start: Callable[..., Piped], revision: str) -
     assert "Traceback" not in errors
 
 
-async def test_a_conversation_over_http(asking: Client) -> None:
+async def test_a_conversation_over_http(asking):
     async with served(mcp_app(asking, Access())) as address, without_tls() as http:
         for revision in (*HANDSHAKES, STATELESS):
             posted = Posted(http, address, revision)
@@ -102,9 +98,7 @@ async def test_a_conversation_over_http(asking: Client) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("revision", ["2025-11-25", STATELESS])
-def test_a_search_that_is_cancelled_ends_in_the_database(
-    start: Callable[..., Piped], handbook: Shell, revision: str
-) -> None:
+def test_a_search_that_is_cancelled_ends_in_the_database(start, handbook, revision):
     piped = start()
     piped.begin(revision)
     piped.write(request(1, "tools/call", SEARCH, revision=revision))
@@ -122,7 +116,7 @@ def test_a_search_that_is_cancelled_ends_in_the_database(
     assert piped.end()[0] == 0
 
 
-async def test_a_client_that_leaves_ends_its_search(asking: Client, handbook: Shell) -> None:
+async def test_a_client_that_leaves_ends_its_search(asking, handbook):
     """Of the stateless revision over HTTP, leaving is what cancels."""
     async with served(mcp_app(asking, Access())) as address, without_tls() as http:
         posted = Posted(http, address, STATELESS)
@@ -138,7 +132,7 @@ async def test_a_client_that_leaves_ends_its_search(asking: Client, handbook: Sh
 
 
 @pytest.mark.slow
-def test_what_is_no_frame_is_passed_by(start: Callable[..., Piped]) -> None:
+def test_what_is_no_frame_is_passed_by(start):
     piped = start()
     piped.begin("2025-11-25")
     noise = [
@@ -173,9 +167,7 @@ MISSING = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arguments", MISSING)
-def test_what_is_not_there_is_told_before_the_first_call(
-    start: Callable[..., Piped], arguments: tuple[str, ...]
-) -> None:
+def test_what_is_not_there_is_told_before_the_first_call(start, arguments):
     piped = start(*arguments)
     line = piped.process.stderr.readline().decode()  # nobody has said a word
     assert MISSING[arguments] in " ".join(line.split())
@@ -186,7 +178,7 @@ def test_what_is_not_there_is_told_before_the_first_call(
 
 
 @pytest.mark.slow
-def test_the_handshake_does_not_wait_for_the_database(start: Callable[..., Piped]) -> None:
+def test_the_handshake_does_not_wait_for_the_database(start):
     with socket.create_server(("127.0.0.1", 0)) as silent:  # it takes connections, and never says a word
         host, port = silent.getsockname()
         piped = start("--database", f"postgresql://{host}:{port}/nobody")
@@ -204,7 +196,7 @@ def test_the_handshake_does_not_wait_for_the_database(start: Callable[..., Piped
 
 
 @pytest.mark.slow
-def test_the_last_frame_needs_no_end_of_line(start: Callable[..., Piped]) -> None:
+def test_the_last_frame_needs_no_end_of_line(start):
     piped = start()
     piped.begin("2025-11-25")
     piped.process.stdin.write(b"garbage")
@@ -215,7 +207,7 @@ def test_the_last_frame_needs_no_end_of_line(start: Callable[..., Piped]) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_ends_it_though_nobody_writes(start: Callable[..., Piped], number: int, code: int) -> None:
+def test_a_signal_ends_it_though_nobody_writes(start, number, code):
     piped = start()
     piped.begin("2025-11-25")
     piped.process.send_signal(number)
@@ -225,6 +217,6 @@ def test_a_signal_ends_it_though_nobody_writes(start: Callable[..., Piped], numb
 
 
 @pytest.mark.slow
-def test_it_ends_when_the_assistant_is_gone_before_a_word(start: Callable[..., Piped]) -> None:
+def test_it_ends_when_the_assistant_is_gone_before_a_word(start):
     piped = start()
     assert piped.end()[:2] == (0, b"")

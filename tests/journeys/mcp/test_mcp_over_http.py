@@ -12,7 +12,6 @@ import pytest
 from mcp.client import Client as Assistant
 from starlette.applications import Starlette
 
-from semlex import Client
 from semlex.errors import ConfigurationError
 from semlex.server.addresses import is_loopback
 from semlex.server.mcp.access import OFFERS, Access
@@ -21,7 +20,6 @@ from semlex.server.open_client import OpenClient
 from semlex.server.tokens import Caller
 from tests.support.assistants import HANDSHAKES, STATELESS, Posted, initialize, request, served
 from tests.support.http_server import without_tls
-from tests.support.shell import Shell
 from tests.support.waiting import LIMIT
 
 pytestmark = pytest.mark.slow  # most of them
@@ -32,10 +30,10 @@ TOKENS = {"reader-token": Caller("reader", "read", frozenset({"handbook"})), "wr
 
 
 @pytest.mark.parametrize("mode", ["legacy", STATELESS])
-async def test_progress_is_told_while_files_are_read(client: Client, docs: object, mode: str) -> None:
-    told: list[tuple[float, str | None]] = []
+async def test_progress_is_told_while_files_are_read(client, docs, mode):
+    told = []
 
-    async def tell(progress: float, total: float | None, message: str | None) -> None:
+    async def tell(progress, total, message):
         assert total is None
         told.append((progress, message))
 
@@ -55,17 +53,17 @@ async def test_progress_is_told_while_files_are_read(client: Client, docs: objec
     assert all(re.fullmatch(r"[a-z ]+: [\d,]+( of [\d,]+)? \w+", message or "") for _, message in told)
 
 
-async def test_a_caller_ends_its_own_oldest_idle_session(asking: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_caller_ends_its_own_oldest_idle_session(asking, monkeypatch):
     monkeypatch.setattr("semlex.server.mcp.http.MAX_SESSIONS_OF_A_CALLER", 2)
     app = mcp_app(asking, Access(), find_caller=TOKENS.get)
     async with served(app) as address, without_tls(timeout=LIMIT) as http:
 
-        def posted(token: str) -> Posted:
+        def posted(token):
             made = Posted(http, address, HANDSHAKES[-1])
             made.headers["Authorization"] = f"Bearer {token}"
             return made
 
-        async def is_open(one: Posted) -> bool:
+        async def is_open(one):
             return (await one.post(request(1, "tools/list", revision=one.revision))).status_code == 200
 
         other, *own = (posted(token) for token in ("writer-token", *["reader-token"] * 4))
@@ -92,7 +90,7 @@ async def test_a_caller_ends_its_own_oldest_idle_session(asking: Client, monkeyp
         assert await is_open(own[3])
 
 
-async def test_only_known_hosts_and_origins_may_ask(asking: Client) -> None:
+async def test_only_known_hosts_and_origins_may_ask(asking):
     async with served(mcp_app(asking, Access())) as address, without_tls() as http:
         port = httpx2.URL(address).port
         hosts = {
@@ -126,10 +124,10 @@ async def test_only_known_hosts_and_origins_may_ask(asking: Client) -> None:
         assert (await posted.post(request(1, method, params, revision=revision), **stranger)).status_code == 403
 
 
-async def test_tokens_say_who_asks_and_what_they_may(asking: Client) -> None:
-    asked: list[str] = []
+async def test_tokens_say_who_asks_and_what_they_may(asking):
+    asked = []
 
-    def find(token: str) -> Caller | None:
+    def find(token):
         asked.append(token)
         return TOKENS.get(token)
 
@@ -167,7 +165,7 @@ async def test_tokens_say_who_asks_and_what_they_may(asking: Client) -> None:
     assert "reader-token" in asked
 
 
-async def test_bodies_are_bounded_and_noise_is_refused(asking: Client) -> None:
+async def test_bodies_are_bounded_and_noise_is_refused(asking):
     async with served(mcp_app(asking, Access())) as address, without_tls() as http:
         for revision in ("2025-11-25", STATELESS):
             posted = Posted(http, address, revision)
@@ -184,7 +182,7 @@ async def test_bodies_are_bounded_and_noise_is_refused(asking: Client) -> None:
             assert tools["result"]["tools"]
 
 
-async def test_another_application_takes_the_routes(asking: Client) -> None:
+async def test_another_application_takes_the_routes(asking):
     """As the HTTP server does: it finds out who asks, and the client may be replaced."""
     caller = Caller("", "read", frozenset({"handbook"}))
     app = mcp_app(lambda: nullcontext(OpenClient(asking)), Access.of(writes=True), caller_of=lambda _: caller)
@@ -195,7 +193,7 @@ async def test_another_application_takes_the_routes(asking: Client) -> None:
         assert (await assistant.call_tool("optimize_search", {"collection": "handbook"})).is_error
 
 
-def test_without_tokens_only_this_machine_is_served() -> None:
+def test_without_tokens_only_this_machine_is_served():
     for host in ("0.0.0.0", "::", "192.0.2.1", "example.org", "127.0.0.1.example.org", ""):  # noqa: S104
         assert not is_loopback(host)
         with pytest.raises(ConfigurationError, match="token file"):
@@ -207,7 +205,7 @@ def test_without_tokens_only_this_machine_is_served() -> None:
         listening_socket("127.0.0.1", taken.getsockname()[1], has_tokens=False)
 
 
-async def test_the_command_serves_until_a_signal(handbook: Shell) -> None:
+async def test_the_command_serves_until_a_signal(handbook):
     with handbook.start("mcp", "--http", "--port", "0", "-c", "handbook") as process:
         line = process.stderr.readline()
         address = re.search(r"http://127.0.0.1:\d+/mcp", line)

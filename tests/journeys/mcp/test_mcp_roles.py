@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import psycopg
 import pytest
 from mcp.client import Client as Assistant
@@ -21,7 +18,7 @@ ROLE = "assistant_reader"
 
 
 @pytest.fixture
-def reader(database_url: str, client: Client) -> Iterator[str]:
+def reader(database_url, client):
     """A role that may read ``handbook``, and nothing else."""
     del client  # has made the tables
     with psycopg.connect(database_url, autocommit=True) as connection:
@@ -39,7 +36,7 @@ def reader(database_url: str, client: Client) -> Iterator[str]:
         connection.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(ROLE)))
 
 
-async def test_an_assistant_has_the_rights_of_the_role(reader: str, database_url: str, docs: Path) -> None:
+async def test_an_assistant_has_the_rights_of_the_role(reader, database_url, docs):
     async with Client(database_url, "none", role=reader) as narrow:
         access = Access.of(writes=True, folders=[docs])
         async with Assistant(mcp_server(narrow, access)) as assistant:
@@ -60,7 +57,7 @@ async def test_an_assistant_has_the_rights_of_the_role(reader: str, database_url
                 assert "Error executing" not in refused.content[0].text
 
 
-async def test_a_client_with_a_role_has_it_everywhere(reader: str, database_url: str) -> None:
+async def test_a_client_with_a_role_has_it_everywhere(reader, database_url):
     async with Client(database_url, "none", role=reader) as narrow:
         assert [one.name for one in await narrow.collections()] == ["handbook", "other"]
         assert await narrow.collection("handbook").count() == 2
@@ -73,7 +70,7 @@ async def test_a_client_with_a_role_has_it_everywhere(reader: str, database_url:
         Client(database_url, role="none")
 
 
-async def test_a_server_has_the_rights_of_its_role(reader: str, database_url: str) -> None:
+async def test_a_server_has_the_rights_of_its_role(reader, database_url):
     async with in_process(url=database_url, role=reader, rights="admin") as served:
         assert (await served.post("/v1/search", {"query": "ninety days"})).json()["hits"]
         for path, body in (
@@ -85,9 +82,7 @@ async def test_a_server_has_the_rights_of_its_role(reader: str, database_url: st
         ServeOptions(role=reader, jobs=1)
 
 
-async def test_of_very_many_collections_the_first_are_listed(
-    database_url: str, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_of_very_many_collections_the_first_are_listed(database_url, client, monkeypatch):
     del client  # has made two
     monkeypatch.setattr("semlex.server.mcp.tools.MAX_COLLECTIONS", 1)
     async with Client(database_url, "none") as wide, Assistant(mcp_server(wide, Access.of())) as assistant:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
 
 import pytest
 
@@ -20,7 +19,7 @@ TEXTS = [
 ]
 
 
-async def fill(client: Client) -> None:
+async def fill(client):
     documents = [
         Document(text, id=f"d{number}", metadata={"year": 2020 + number, "lang": "en"})
         for number, text in enumerate(TEXTS)
@@ -28,15 +27,15 @@ async def fill(client: Client) -> None:
     await client.collection(COLLECTION).add_documents(documents)
 
 
-def client_of(url: str) -> Client:
+def client_of(url):
     return Client(url, embedding_model=HashEmbedder(), use_reranking=False)
 
 
 @pytest.fixture(scope="module")
-def filled_url(new_database: Callable[[], str]) -> str:
+def filled_url(new_database):
     """A database with a collection of five documents, which all tests of a module leave as it is."""
 
-    async def fill_it(url: str) -> str:
+    async def fill_it(url):
         async with client_of(url) as client:
             await fill(client)
         return url
@@ -45,14 +44,14 @@ def filled_url(new_database: Callable[[], str]) -> str:
 
 
 @pytest.fixture
-async def filled(filled_url: str) -> AsyncIterator[Client]:
+async def filled(filled_url):
     """A client of that database."""
     async with client_of(filled_url) as client:
         yield client
 
 
 @pytest.fixture
-async def changing(database_url: str) -> AsyncIterator[Client]:
+async def changing(database_url):
     """A client with such a collection for the test alone."""
     async with client_of(database_url) as client:
         await fill(client)

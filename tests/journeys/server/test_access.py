@@ -5,14 +5,11 @@ from __future__ import annotations
 from contextlib import closing
 from datetime import timedelta
 from itertools import product
-from pathlib import Path
 from threading import Thread
-from typing import Any
 
 import psycopg
 import pytest
 
-from semlex import Client
 from semlex.errors import ConfigurationError
 from semlex.retriever.operations import OPERATIONS
 from semlex.server import tokens
@@ -20,13 +17,13 @@ from semlex.server.addresses import Addresses, address_to_ask, bound_socket, pla
 from semlex.server.app import create_app
 from semlex.server.options import ServeOptions
 from semlex.server.request_context import OPERATION, RIGHTS
-from semlex.server.tokens import OF_JOBS, ORDER, Caller, Token, TokenFile, caller_of
+from semlex.server.tokens import OF_JOBS, ORDER, Caller, TokenFile, caller_of
 from semlex.types.documents import utc_now
 from tests.support.http_server import COLLECTION, FixedSettings, in_process, settings_for
 
 JOB = "00000000-0000-4000-8000-000000000000"
 # What a valid request of each operation is made with, beside the collection.
-BODIES: dict[str, dict[str, Any]] = {
+BODIES = {
     "search": {"query": "key"},
     "candidates": {"query": "key"},
     "search page": {"cursor": "torn"},
@@ -42,29 +39,25 @@ BODIES: dict[str, dict[str, Any]] = {
     "judge": {"question": "key", "judgements": {"d0": 1}},
 }
 # Of routes that are no operation on a collection.
-OTHER_BODIES: dict[str, dict[str, Any]] = {
+OTHER_BODIES = {
     "/v1/embeddings": {"input": "key"},
     f"/v1/collections/{COLLECTION}/description": {"text": "Keys."},
     "/v1/rerank": {"query": "key", "documents": ["key"]},
     "/v2/rerank": {"query": "key", "documents": ["key"]},
 }
-PARAMETERS: dict[str, dict[str, Any]] = {
-    "get document": {"document": "d0"},
-    "outline": {"document": "d0"},
-    "judgements": {"question": "key"},
-}
+PARAMETERS = {"get document": {"document": "d0"}, "outline": {"document": "d0"}, "judgements": {"question": "key"}}
 PLACES = {"{name}": COLLECTION, "{id}": "d0", "{id:path}": "d0", "{job_id}": JOB, "{file}": "main.js"}
 # Operations that are not about one collection: they leave out what the caller does not see.
 OF_ALL = {"list collections", "get job", "cancel job", "retry job", "about page"}
 OPEN = {"/healthz", "/readyz", "/", "/page/{file}"}
 
 
-def routes() -> list[tuple[str, str, str, str]]:
+def routes():
     """Method, path, operation and rights of every route, aliases included."""
     app = create_app(ServeOptions(), FixedSettings(settings_for()))
     found = []
 
-    def walk(listed: Any) -> None:
+    def walk(listed):
         for route in listed:
             if hasattr(route, "openapi_extra"):
                 extra = route.openapi_extra or {}
@@ -81,7 +74,7 @@ def routes() -> list[tuple[str, str, str, str]]:
 ROUTES = routes()
 
 
-def test_all_routes_are_known_here() -> None:
+def test_all_routes_are_known_here():
     assert len(ROUTES) >= 35
     assert {path for _, path, _, rights in ROUTES if not rights} == OPEN
     assert {"/search", "/index", "/query", "/v1/search"} <= {path for _, path, _, _ in ROUTES}
@@ -89,8 +82,8 @@ def test_all_routes_are_known_here() -> None:
 
 @pytest.mark.slow
 async def test_no_route_does_more_than_the_rights_and_collections_of_its_caller(  # noqa: C901 - a table
-    changing: Client, tmp_path: Path
-) -> None:
+    changing, tmp_path
+):
     file = TokenFile(tmp_path / "tokens.json")
     secrets = {}
     for rights, seen in product(ORDER, ("all", "own", "other")):
@@ -100,7 +93,7 @@ async def test_no_route_does_more_than_the_rights_and_collections_of_its_caller(
     tried = 0
     async with in_process(changing, token_file=file.path, rate=0) as served:
 
-        async def ask(method: str, path: str, operation: str, secret: str | None) -> int:
+        async def ask(method, path, operation, secret):
             takes_collection = method == "GET" and operation and "{name}" not in path and operation not in OF_ALL
             for name, value in PLACES.items():
                 path = path.replace(name, value)
@@ -136,11 +129,11 @@ async def test_no_route_does_more_than_the_rights_and_collections_of_its_caller(
     assert tried == 9 * sum(path not in OPEN for _, path, _, _ in ROUTES)
 
 
-def test_of_two_tokens_added_at_once_both_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_two_tokens_added_at_once_both_are_kept(tmp_path, monkeypatch):
     file = TokenFile(tmp_path / "tokens.json")
     second = Thread(target=file.add, args=("second", "read"))
 
-    def write(tokens: tuple[Token, ...], whole: Any = file._write) -> None:
+    def write(tokens, whole=file._write):
         if not second.ident:
             second.start()
             second.join(0.05)  # expires
@@ -152,7 +145,7 @@ def test_of_two_tokens_added_at_once_both_are_kept(tmp_path: Path, monkeypatch: 
     assert [token.caller.name for token in file.read()] == ["first", "second"]
 
 
-async def test_a_caller_sees_no_jobs_and_collections_but_its_own(changing: Client, tmp_path: Path) -> None:
+async def test_a_caller_sees_no_jobs_and_collections_but_its_own(changing, tmp_path):
     file = TokenFile(tmp_path / "tokens.json")
     own, other = file.add("own", "admin", (COLLECTION,)), file.add("other", "admin", ("elsewhere",))
     job = await changing.collection(COLLECTION).jobs.submit("optimize")
@@ -160,7 +153,7 @@ async def test_a_caller_sees_no_jobs_and_collections_but_its_own(changing: Clien
         for secret, sees in ((own, True), (other, False)):
             headers = {"Authorization": f"Bearer {secret}"}
 
-            async def get(path: str, headers: dict[str, str] = headers) -> Any:
+            async def get(path, headers=headers):
                 return await served.http.get(path, headers=headers)
 
             names = [one["name"] for one in (await get("/v1/collections")).json()["collections"]]
@@ -173,7 +166,7 @@ async def test_a_caller_sees_no_jobs_and_collections_but_its_own(changing: Clien
 
 
 @pytest.mark.slow
-async def test_a_job_needs_the_rights_of_what_it_does(changing: Client, tmp_path: Path) -> None:
+async def test_a_job_needs_the_rights_of_what_it_does(changing, tmp_path):
     arguments = {
         "index": {"paths": [str(tmp_path)]},
         "sync": {"paths": [str(tmp_path)]},
@@ -188,7 +181,7 @@ async def test_a_job_needs_the_rights_of_what_it_does(changing: Client, tmp_path
                 assert answer.status_code == (202 if may else 403), (kind, rights)
 
 
-async def test_a_job_of_a_kind_that_is_not_known_here_needs_all_rights(changing: Client, database_url: str) -> None:
+async def test_a_job_of_a_kind_that_is_not_known_here_needs_all_rights(changing, database_url):
     job = await changing.collection(COLLECTION).jobs.submit("optimize")
     with psycopg.connect(database_url) as connection:
         connection.execute("UPDATE semlex.job SET kind = 'of a newer semlex'")
@@ -225,7 +218,7 @@ OWN = {
 }  # fmt: skip
 
 
-def test_hosts_and_origins_are_those_that_were_named() -> None:
+def test_hosts_and_origins_are_those_that_were_named():
     known = Addresses("127.0.0.1", ["search.example.org"], ["https://pages.example.org"])
     assert {host: known.knows_host([host.encode()]) for host in HOSTS} == HOSTS
     found = {one: known.knows_origin([] if one is None else [one.encode()], [b"localhost:8321"]) for one in ORIGINS}
@@ -240,7 +233,7 @@ def test_hosts_and_origins_are_those_that_were_named() -> None:
 
 
 @pytest.mark.parametrize(("host", "own"), [("0.0.0.0", None), ("::", None), ("192.0.2.1", "192.0.2.1")])  # noqa: S104
-def test_names_of_loopback_are_always_known(host: str, own: str | None) -> None:
+def test_names_of_loopback_are_always_known(host, own):
     known = Addresses(host)
     for name in ("localhost:8321", "127.0.0.1:8321", "[::1]:8321"):
         assert known.knows_host([name.encode()])
@@ -251,14 +244,14 @@ def test_names_of_loopback_are_always_known(host: str, own: str | None) -> None:
 
 
 @pytest.mark.parametrize(("host", "every"), [("0.0.0.0", True), ("127.0.0.1", False)])  # noqa: S104
-def test_a_server_on_every_address_is_shown_as_such(host: str, *, every: bool) -> None:
+def test_a_server_on_every_address_is_shown_as_such(host, *, every):
     with closing(bound_socket(host, 0)) as listening:
         shown = places(listening)
         assert shown.startswith(address_to_ask(listening))
         assert ("every address" in shown) is every
 
 
-async def test_hosts_origins_and_tokens_in_every_combination(filled: Client, tmp_path: Path) -> None:
+async def test_hosts_origins_and_tokens_in_every_combination(filled, tmp_path):
     file = TokenFile(tmp_path / "tokens.json")
     good = f"Bearer {file.add('ann', 'read')}"
     tokens = {good: True, None: False, "Bearer": False, "Bearer x": False, good.replace("Bearer", "Basic"): False}
@@ -281,7 +274,7 @@ async def test_hosts_origins_and_tokens_in_every_combination(filled: Client, tmp
         assert served.state.metrics.searches == {}
 
 
-async def test_probes_ask_by_any_address(filled: Client) -> None:
+async def test_probes_ask_by_any_address(filled):
     async with in_process(filled) as served:
         for path, status in (("/healthz", 200), ("/readyz", 200), ("/metrics", 421), ("/", 421)):
             answer = await served.http.get(path, headers={"Host": "10.1.2.3:8321"})
@@ -290,19 +283,19 @@ async def test_probes_ask_by_any_address(filled: Client) -> None:
         assert (await served.http.get("/readyz", headers=evil)).status_code == 403
 
 
-async def _status(app: Any, headers: list[tuple[bytes, bytes]]) -> int:
+async def _status(app, headers):
     """The status of GET /openapi.json with exactly these headers."""
-    found: list[int] = []
+    found = []
     scope = {
         "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "GET", "scheme": "http",
         "path": "/openapi.json", "raw_path": b"/openapi.json", "query_string": b"", "root_path": "",
         "headers": headers, "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 2), "state": {},
     }  # fmt: skip
 
-    async def receive() -> dict[str, Any]:
+    async def receive():
         return {"type": "http.request", "body": b"", "more_body": False}
 
-    async def send(message: dict[str, Any]) -> None:
+    async def send(message):
         if message["type"] == "http.response.start":
             found.append(message["status"])
 
@@ -310,7 +303,7 @@ async def _status(app: Any, headers: list[tuple[bytes, bytes]]) -> int:
     return found[0]
 
 
-def test_a_token_is_shown_once_and_kept_as_a_hash(tmp_path: Path) -> None:
+def test_a_token_is_shown_once_and_kept_as_a_hash(tmp_path):
     file = TokenFile(tmp_path / "deep" / "tokens.json")
     assert file.read() == ()
     secret = file.add("ann", "write", ("handbook",))
@@ -327,12 +320,12 @@ def test_a_token_is_shown_once_and_kept_as_a_hash(tmp_path: Path) -> None:
     assert file.read() == ()
 
 
-def test_a_token_is_known_until_it_expires(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_is_known_until_it_expires(tmp_path, monkeypatch):
     file, now = TokenFile(tmp_path / "tokens.json"), utc_now()
     soon = file.add("soon", "read", expires=now + timedelta(hours=1))
     never = file.add("never", "read")
 
-    def known(secret: str) -> bool:
+    def known(secret):
         return caller_of(f"Bearer {secret}".encode(), file.read()) is not None
 
     assert known(soon)
@@ -351,24 +344,24 @@ SHA256 = "0" * 64
     '{"tokens": {"a": {"rights": "root", "collections": null, "sha256": "00"}}}',
     f'{{"tokens": {{"a": {{"rights": "read", "collections": null, "sha256": "{SHA256}", "expires": "2030-01-01"}}}}}}',
 ])  # fmt: skip
-def test_a_damaged_file_of_tokens_is_refused(content: str, tmp_path: Path) -> None:
+def test_a_damaged_file_of_tokens_is_refused(content, tmp_path):
     (tmp_path / "tokens.json").write_text(content)
     with pytest.raises(ConfigurationError, match="token file"):
         TokenFile(tmp_path / "tokens.json").read()
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org", ""])  # noqa: S104
-def test_off_loopback_tokens_are_compulsory(host: str) -> None:
+def test_off_loopback_tokens_are_compulsory(host):
     with pytest.raises(ConfigurationError, match="token"):
         ServeOptions(host=host)
 
 
-async def test_changed_tokens_count_and_damaged_ones_do_not(filled: Client, tmp_path: Path) -> None:
+async def test_changed_tokens_count_and_damaged_ones_do_not(filled, tmp_path):
     file = TokenFile(tmp_path / "tokens.json")
     ann = file.add("ann", "read")
     async with in_process(filled, token_file=file.path) as served:
 
-        async def status(secret: str) -> int:
+        async def status(secret):
             found = await served.http.get("/v1/collections", headers={"Authorization": f"Bearer {secret}"})
             return found.status_code
 

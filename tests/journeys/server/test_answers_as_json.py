@@ -38,7 +38,7 @@ hits = st.builds(
 @pytest.mark.slow
 @given(hits=st.lists(hits, max_size=3), warnings=st.lists(texts, max_size=2))
 @example(hits=[SearchResult("text", metadata={"whole": 2**70, "less": -(2**64)})], warnings=[])
-def test_hits_are_what_their_dictionary_says(hits: list[SearchResult], warnings: list[str]) -> None:
+def test_hits_are_what_their_dictionary_says(hits, warnings):
     """The slow twin is `to_dict`; a whole number of any size is written as it is."""
     found = SearchResults(
         hits,
@@ -56,7 +56,7 @@ def test_hits_are_what_their_dictionary_says(hits: list[SearchResult], warnings:
     assert json.loads(rows_as_json("chunks", found, {}, ["id", "rank"])) == {"chunks": short}
 
 
-def test_what_json_has_no_type_for() -> None:
+def test_what_json_has_no_type_for():
     @dataclass
     class Held:
         found: Any

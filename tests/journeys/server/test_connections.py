@@ -8,12 +8,9 @@ import json
 import socket
 from contextlib import suppress
 from itertools import product
-from pathlib import Path
 
-import httpx2
 import pytest
 
-from semlex import Client
 from semlex.server.options import ServeOptions
 from semlex.server.state import LOOK_SECONDS
 from semlex.server.tokens import TokenFile
@@ -26,7 +23,7 @@ MIB = 1024 * 1024
 PAGE_FILE = b"GET /page/searching.js HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
-async def narrow(address: tuple[str, int]) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def narrow(address):
     """A connection whose other end holds little of what is sent to it."""
     one = socket.socket()
     one.setblocking(False)
@@ -35,10 +32,10 @@ async def narrow(address: tuple[str, int]) -> tuple[asyncio.StreamReader, asynci
     return await asyncio.open_connection(sock=one, limit=1)
 
 
-async def opened_and_deaf(address: tuple[str, int]) -> asyncio.StreamWriter:
+async def opened_and_deaf(address):
     """A connection whose other end asks for more than the network holds, and reads none of it."""
     reader, writer = await narrow(address)
-    writer.transport.pause_reading()  # type: ignore[attr-defined]  # of a socket
+    writer.transport.pause_reading()  # of a socket
     with suppress(ConnectionError):
         writer.write(PAGE_FILE * 1_000)
     del reader
@@ -46,7 +43,7 @@ async def opened_and_deaf(address: tuple[str, int]) -> asyncio.StreamWriter:
 
 
 @pytest.mark.slow
-async def test_who_takes_no_answer_holds_no_place_and_no_connection(filled: Client, tmp_path: Path) -> None:
+async def test_who_takes_no_answer_holds_no_place_and_no_connection(filled, tmp_path):
     file, clock = TokenFile(tmp_path / "tokens.json"), ManualClock()
     headers = {"Authorization": f"Bearer {file.add('ann', 'read')}"}
     limits = {"concurrency": 2, "send_seconds": 60, "seconds": 3600}
@@ -63,7 +60,7 @@ async def test_who_takes_no_answer_holds_no_place_and_no_connection(filled: Clie
 
 
 @pytest.mark.slow
-async def test_who_takes_an_answer_slowly_gets_the_whole(filled: Client) -> None:
+async def test_who_takes_an_answer_slowly_gets_the_whole(filled):
     clock, count = ManualClock(), 300
     async with on_a_port(filled, clock=clock, send_seconds=60, seconds=3600) as served:
         size = len((await served.http.get("/page/searching.js")).content)
@@ -83,7 +80,7 @@ async def test_who_takes_an_answer_slowly_gets_the_whole(filled: Client) -> None
 
 
 @pytest.mark.slow
-async def test_the_rest_of_a_refused_body_has_its_time(filled: Client, tmp_path: Path) -> None:
+async def test_the_rest_of_a_refused_body_has_its_time(filled, tmp_path):
     file, clock = TokenFile(tmp_path / "tokens.json"), ManualClock()
     file.add("ann", "read")
     async with on_a_port(filled, clock=clock, token_file=file.path, head_seconds=60) as served:
@@ -104,10 +101,10 @@ async def test_the_rest_of_a_refused_body_has_its_time(filled: Client, tmp_path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("connection", ["keep-alive", "close"])
-async def test_who_sends_all_before_reading_sees_the_refusal(filled: Client, connection: str) -> None:
+async def test_who_sends_all_before_reading_sees_the_refusal(filled, connection):
     body = b"x" * (9 * MIB)
 
-    def ask(address: tuple[str, int], path: str) -> tuple[int, str]:
+    def ask(address, path):
         one = http.client.HTTPConnection(*address, timeout=LIMIT)
         try:
             one.request("POST", path, body, {"Content-Type": "application/json", "Connection": connection})
@@ -124,9 +121,7 @@ async def test_who_sends_all_before_reading_sees_the_refusal(filled: Client, con
 
 
 @pytest.mark.parametrize("too_long", [True, False])
-async def test_the_rest_after_the_last_answer_has_its_bounds(
-    filled: Client, monkeypatch: pytest.MonkeyPatch, *, too_long: bool
-) -> None:
+async def test_the_rest_after_the_last_answer_has_its_bounds(filled, monkeypatch, *, too_long):
     monkeypatch.setattr("semlex.server.connections.MAX_REST_BYTES", 200_000 if too_long else MIB * 1024)
     clock = ManualClock()
     async with on_a_port(filled, clock=clock, head_seconds=60) as served:
@@ -146,7 +141,7 @@ async def test_the_rest_after_the_last_answer_has_its_bounds(
 
 
 @pytest.mark.slow
-async def test_a_connection_goes_on_after_a_refused_body_that_ended(filled: Client, tmp_path: Path) -> None:
+async def test_a_connection_goes_on_after_a_refused_body_that_ended(filled, tmp_path):
     file, clock = TokenFile(tmp_path / "tokens.json"), ManualClock()
     token = f"Authorization: Bearer {file.add('ann', 'read')}"
     body = json.dumps({"query": "key"}).encode()
@@ -166,7 +161,7 @@ async def test_a_connection_goes_on_after_a_refused_body_that_ended(filled: Clie
 
 
 @pytest.mark.slow
-async def test_what_needs_no_token_takes_no_body(filled: Client) -> None:
+async def test_what_needs_no_token_takes_no_body(filled):
     async with in_process(filled, documents_bytes=8 * MIB) as served:
         for method, path in product(("GET", "POST"), ("/page/documents", "/healthz", "/", "/readyz")):
             answer = await served.http.request(method, path, content=b"x" * 2_000)
@@ -174,27 +169,25 @@ async def test_what_needs_no_token_takes_no_body(filled: Client) -> None:
         assert (await served.http.get("/v1/count", params={})).status_code == 200
 
 
-def test_only_what_stores_documents_has_their_limit() -> None:
+def test_only_what_stores_documents_has_their_limit():
     options = ServeOptions(documents_bytes=8 * MIB)
     paths = ("/v1/documents", "/v1/jobs", "/v1/search", "/v1/x/documents", "/page/jobs", "/documents")
     assert [path for path in paths if options.bytes_of(path) == 8 * MIB] == ["/v1/documents", "/v1/jobs"]
 
 
 @pytest.mark.slow
-async def test_bodies_in_progress_have_a_longest_sum_and_each_caller_a_share(
-    filled: Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+async def test_bodies_in_progress_have_a_longest_sum_and_each_caller_a_share(filled, monkeypatch, tmp_path):
     monkeypatch.setattr("semlex.server.options.BYTES_IN_PROGRESS", 2_000)
     file = TokenFile(tmp_path / "tokens.json")
     ann, bob, eve = (f"Bearer {file.add(name, 'read')}" for name in ("ann", "bob", "eve"))
     limits = {"body_bytes": 1_000, "documents_bytes": 1_000, "body_seconds": 60, "rate": 0}
     async with on_a_port(filled, token_file=file.path, **limits) as served:
 
-        async def ask(token: str, size: int) -> httpx2.Response:
+        async def ask(token, size):
             headers = {"Content-Type": "application/json", "Authorization": token}
             return await served.http.post("/v1/search", content=b'{"query": "key"}'.ljust(size), headers=headers)
 
-        async def announce(token: str) -> asyncio.StreamWriter:
+        async def announce(token):
             before = served.state.metrics.in_flight
             _, writer = await asyncio.open_connection(*served.address)
             writer.write(head("/v1/search", f"Authorization: {token}", "Content-Length: 1000"))
@@ -220,7 +213,7 @@ async def test_bodies_in_progress_have_a_longest_sum_and_each_caller_a_share(
 
 
 @pytest.mark.slow
-async def test_a_whole_stream_is_no_client_that_left(filled: Client) -> None:
+async def test_a_whole_stream_is_no_client_that_left(filled):
     async with on_a_port(filled) as served:
         for _ in range(5):
             answer = await served.post("/v1/answer", {"question": "how often is a key rotated?", "stream": True})

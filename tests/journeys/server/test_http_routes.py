@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 from functools import cache
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -50,17 +48,17 @@ WITHOUT_ROUTE = {
 
 
 @cache
-def described() -> dict[str, Any]:
+def described():
     return create_app(ServeOptions(), FixedSettings(settings_for())).openapi()
 
 
-def operations_of(description: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def operations_of(description):
     return {
         one[OPERATION]: one for place in description["paths"].values() for one in place.values() if one.get(OPERATION)
     }
 
 
-def test_every_operation_is_a_route_or_says_why_not() -> None:
+def test_every_operation_is_a_route_or_says_why_not():
     routes = operations_of(described())
     assert OPERATIONS.keys() - routes.keys() == WITHOUT_ROUTE.keys()
     assert {name: one.rights for name, one in OPERATIONS.items() if name in routes} == {
@@ -71,7 +69,7 @@ def test_every_operation_is_a_route_or_says_why_not() -> None:
 @pytest.mark.parametrize(
     "operation", [one for one in OPERATIONS.values() if one.name not in WITHOUT_ROUTE], ids=lambda one: one.name
 )
-def test_a_route_takes_the_arguments_of_its_operation(operation: Any) -> None:
+def test_a_route_takes_the_arguments_of_its_operation(operation):
     description = described()
     route = operations_of(description)[operation.name]
     given = {one["name"] for one in route.get("parameters", [])}
@@ -86,7 +84,7 @@ def test_a_route_takes_the_arguments_of_its_operation(operation: Any) -> None:
 
 
 @pytest.mark.slow
-async def test_a_search_is_that_of_the_library(filled: Client) -> None:
+async def test_a_search_is_that_of_the_library(filled):
     own = (await filled.collection(COLLECTION).search("rotated key", 3, {"lang": "en"}, explain=True)).to_dict()
     async with in_process(filled) as served:
         for filters in ({"lang": "en"}, 'lang == "en"'):
@@ -100,19 +98,19 @@ async def test_a_search_is_that_of_the_library(filled: Client) -> None:
                 }
 
 
-def _as_json(value: Any) -> Any:
+def _as_json(value):
     return json.loads(json.dumps(value))
 
 
 @pytest.mark.slow
-async def test_candidates_can_be_ordered_by_any_weight(filled: Client) -> None:
+async def test_candidates_can_be_ordered_by_any_weight(filled):
     """The page's own sum, from the two scores, gives the library's order and scores."""
     async with in_process(filled) as served:
         found = (await served.post("/v1/candidates", {"query": "rotated key vault"})).json()
     assert len(found["hits"]) == 5
     about = found["explanation"]
 
-    def fused(hit: dict[str, Any], weight: float) -> float:
+    def fused(hit, weight):
         z = (hit["vector_score"] - about["similarity_mean"]) / about["similarity_deviation"]
         return (1 - weight) * hit["keyword_score"] / about["greatest_keyword_score"] + weight * z / 6
 
@@ -122,7 +120,7 @@ async def test_candidates_can_be_ordered_by_any_weight(filled: Client) -> None:
         assert {hit.id: hit.fused_score for hit in own} == pytest.approx(scores)
 
 
-async def test_pages_are_one_list(filled: Client) -> None:
+async def test_pages_are_one_list(filled):
     async with in_process(filled) as served:
         page = (await served.post("/v1/search", {"query": "key vault fruit", "top_k": 2, "max_results": 5})).json()
         ids = [hit["id"] for hit in page["hits"]]
@@ -139,7 +137,7 @@ async def test_pages_are_one_list(filled: Client) -> None:
     assert sorted(ids) == [f"d{number}" for number in range(5)]
 
 
-async def test_an_answer_is_streamed_sentence_by_sentence(filled: Client) -> None:
+async def test_an_answer_is_streamed_sentence_by_sentence(filled):
     body = {"question": "how often is a key rotated?", "stream": True}
     async with on_a_port(filled) as served:
         whole = (await served.post("/query", {**body, "stream": False})).json()
@@ -153,7 +151,7 @@ async def test_an_answer_is_streamed_sentence_by_sentence(filled: Client) -> Non
     assert [citation["verdict"] for citation in last["sentences"][0]["citations"]] == ["exact"]
 
 
-async def test_documents_come_and_go(changing: Client) -> None:
+async def test_documents_come_and_go(changing):
     async with in_process(changing, rights="admin") as served:
         body = {"collection": "fresh", "documents": [{"content": "One.", "id": "one"}, {"content": "Two."}]}
         assert (await served.post("/v1/documents", body)).status_code == 404
@@ -171,13 +169,13 @@ async def test_documents_come_and_go(changing: Client) -> None:
 
 
 @pytest.mark.slow
-async def test_a_job_is_done_by_the_server_itself(database_url: str, tmp_path: Any) -> None:
+async def test_a_job_is_done_by_the_server_itself(database_url, tmp_path):
     (tmp_path / "keys.md").write_text("# Keys\n\nA key is rotated every 90 days.\n", encoding="utf-8")
     async with in_process(url=database_url, rights="write", allow=[tmp_path], jobs=1) as served:
         body = {"paths": [str(tmp_path)], "create": True}
         place = f"/v1/jobs/{(await served.post('/index', body)).json()['id']}"
 
-        async def ended() -> Any:
+        async def ended():
             found = (await served.http.get(place)).json()
             return None if found["state"] in ("queued", "running") else found
 
@@ -191,7 +189,7 @@ async def test_a_job_is_done_by_the_server_itself(database_url: str, tmp_path: A
         assert (await served.post("/v1/jobs", {"kind": "rechunk"})).status_code == 403
 
 
-async def test_the_process_says_how_it_is(filled: Client) -> None:
+async def test_the_process_says_how_it_is(filled):
     async with in_process(filled) as served:
         assert (await served.http.get("/healthz")).json() == {"status": "ok"}
         ready = await served.http.get("/readyz")
@@ -213,9 +211,7 @@ async def test_the_process_says_how_it_is(filled: Client) -> None:
         assert all(re.fullmatch(r"[a-z_]+(\{[^{}]+\})? [\d.e+]+", line) for line in values), values
 
 
-async def test_a_name_tells_nothing_of_other_files(
-    changing: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_name_tells_nothing_of_other_files(changing, tmp_path, monkeypatch):
     docs = tmp_path / "docs"
     docs.mkdir()
     (docs / "keys.md").write_text("Keys are cut on Fridays.")
@@ -247,7 +243,7 @@ async def test_a_name_tells_nothing_of_other_files(
         assert found["document"].endswith("keys.md")
 
 
-async def test_a_collection_that_was_dropped_and_made_again(changing: Client, database_url: str) -> None:
+async def test_a_collection_that_was_dropped_and_made_again(changing, database_url):
     posted = {"collection": COLLECTION, "documents": [{"id": "h", "content": "A key of the new one."}]}
     async with in_process(changing, rights="admin") as served, Client(database_url, HashEmbedder()) as other:
         for _ in range(2):

@@ -6,10 +6,8 @@ Its coverage of every keyword is the same in each run; ``--random`` and ``--full
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -34,7 +32,7 @@ pytestmark = pytest.mark.slow
 NAME = "^[a-z_][a-z0-9_]{0,47}$"
 # Pattern, format or maximum in the description -> a rule for what is really good. Of the rules behind a format the
 # description has only the length, one name is that of a collection, and a short deadline is one for the machine, too.
-GOOD: dict[Any, dict[str, Any]] = {
+GOOD = {
     NAME: {"pattern": f"^{COLLECTION}$"},
     "question": {"pattern": "[!-~]"},
     "word": {"pattern": "[!-~]"},
@@ -56,7 +54,7 @@ UNANSWERED = {
 }
 
 
-def with_rules(description: Any, rules: dict[Any, dict[str, Any]]) -> Any:
+def with_rules(description, rules):
     """The description with further rules, and without formats: what they mean only semlex knows."""
     if isinstance(description, list):
         return [with_rules(one, rules) for one in description]
@@ -73,7 +71,7 @@ def with_rules(description: Any, rules: dict[Any, dict[str, Any]]) -> Any:
 DESCRIPTION = create_app(ServeOptions(token_file=Path("tokens")), FixedSettings(settings_for())).openapi()
 
 
-def schema_of(mode: GenerationMode, rules: dict[Any, dict[str, Any]]) -> Any:
+def schema_of(mode, rules):
     made = schemathesis.openapi.from_dict(with_rules(DESCRIPTION, rules))
     made.config.generation.update(modes=[mode], allow_x00=False)
     made.config.checks.negative_data_rejection.expected_statuses = ["4xx"]
@@ -84,7 +82,7 @@ POSITIVE, NEGATIVE = schema_of(GenerationMode.POSITIVE, GOOD), schema_of(Generat
 LABELS = [found.ok().label for found in POSITIVE.get_all_operations()]
 
 
-def can_be_good(case: Any) -> bool:
+def can_be_good(case):
     """Whether no rule is broken that a schema cannot say: of a filter as an object, or of a vector."""
     body = case.body if isinstance(case.body, dict) else {}
     try:
@@ -97,7 +95,7 @@ def can_be_good(case: Any) -> bool:
     return bool(np.finfo(np.float32).tiny <= length <= np.finfo(np.float32).max)
 
 
-def cases(schema: Any, label: str) -> Iterator[Any]:
+def cases(schema, label):
     operation = schema.find_operation_by_label(label)
     generation = schema.config.generation_for(operation=operation, phase="coverage")
     for case in schema.iter_coverage_cases(operation, generation_modes=generation.modes, generation_config=generation):
@@ -106,12 +104,12 @@ def cases(schema: Any, label: str) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def token_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def token_file(tmp_path_factory):
     return tmp_path_factory.mktemp("tokens") / "tokens.json"
 
 
 @pytest.fixture(scope="module")
-def session(token_file: Path) -> Iterator[Session]:
+def session(token_file):
     with Session() as opened:
         opened.trust_env = False  # else it reads all variables of the environment before each request
         opened.headers["Authorization"] = f"Bearer {TokenFile(token_file).add('all', 'admin')}"
@@ -119,7 +117,7 @@ def session(token_file: Path) -> Iterator[Session]:
 
 
 @contextmanager
-def serving(url: str, token_file: Path) -> Iterator[str]:
+def serving(url, token_file):
     with SyncClient(url, embedding_model=HashEmbedder(), use_reranking=False) as client:
         documents = [Document(f"A key of {n} doors.", id=f"d{n}", metadata={"year": 2020 + n}) for n in range(5)]
         client.collection(COLLECTION).add_documents(documents)
@@ -128,28 +126,28 @@ def serving(url: str, token_file: Path) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def shared(new_database: Callable[[], str], token_file: Path, session: Session) -> Iterator[str]:
+def shared(new_database, token_file, session):
     del session  # has made the token
     with serving(new_database(), token_file) as address:
         yield address
 
 
 @pytest.fixture
-def own(database_url: str, token_file: Path, session: Session) -> Iterator[str]:
+def own(database_url, token_file, session):
     del session
     with serving(database_url, token_file) as address:
         yield address
 
 
 @pytest.fixture
-def address(label: str, request: pytest.FixtureRequest) -> str:
+def address(label, request):
     """What one operation deletes, the others would miss."""
-    found: str = request.getfixturevalue("own" if label.startswith("DELETE") else "shared")
+    found = request.getfixturevalue("own" if label.startswith("DELETE") else "shared")
     return found
 
 
 @pytest.mark.parametrize("label", LABELS)
-def test_the_schema_is_kept(label: str, address: str, session: Session) -> None:
+def test_the_schema_is_kept(label, address, session):
     """At every bound of every value, from both sides."""
     answered, refused = (
         {case.call_and_validate(address, session).status_code for case in cases(schema, label)}
@@ -162,11 +160,11 @@ def test_the_schema_is_kept(label: str, address: str, session: Session) -> None:
 if settings.get_current_profile_name() in ("random", "full"):
 
     @pytest.mark.parametrize("label", LABELS)
-    def test_the_schema_is_kept_by_requests_that_are_drawn(label: str, address: str, session: Session) -> None:
+    def test_the_schema_is_kept_by_requests_that_are_drawn(label, address, session):
         @seed(random.getrandbits(64))
         @settings(max_examples=min(settings.default.max_examples, 1_000))
         @given(st.data())
-        def ask(data: st.DataObject) -> None:
+        def ask(data):
             schema, mode = data.draw(
                 st.sampled_from([(POSITIVE, GenerationMode.POSITIVE), (NEGATIVE, GenerationMode.NEGATIVE)])
             )

@@ -9,14 +9,13 @@ import logging
 import signal
 import threading
 from contextlib import suppress
-from typing import Any
 
 import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semlex import Client, Document
+from semlex import Document
 from semlex.server import request_context
 from semlex.server.connections import LOOK_SECONDS
 from semlex.server.limits import MAX_WAIT_SECONDS, Rates
@@ -32,16 +31,16 @@ CHUNK = f"semlex.{COLLECTION}_chunk"
 PRIVATE = "a text that nobody else may see"
 
 
-def head(path: str = "/v1/search", *more: str) -> bytes:
+def head(path="/v1/search", *more):
     lines = [f"POST {path} HTTP/1.1", "Host: localhost", "Content-Type: application/json", *more]
     return "\r\n".join([*lines, "", ""]).encode()
 
 
-def status_of(answer: bytes) -> int:
+def status_of(answer):
     return int(answer.split(b" ", 2)[1]) if answer else 0
 
 
-async def test_slow_heads_and_bodies_are_ended(filled: Client) -> None:
+async def test_slow_heads_and_bodies_are_ended(filled):
     clock = ManualClock()
     async with on_a_port(filled, clock=clock, head_seconds=60, body_seconds=600) as served:
         assert await clock.expire(60, raw(served.address)) == b""
@@ -60,7 +59,7 @@ async def test_slow_heads_and_bodies_are_ended(filled: Client) -> None:
         assert served.state.metrics.refused["request-timeout"] == 1
 
 
-async def test_a_second_slow_request_on_a_connection_is_ended(filled: Client) -> None:
+async def test_a_second_slow_request_on_a_connection_is_ended(filled):
     clock = ManualClock()
     async with on_a_port(filled, clock=clock, head_seconds=60) as served:
         reader, writer = await asyncio.open_connection(*served.address)
@@ -71,7 +70,7 @@ async def test_a_second_slow_request_on_a_connection_is_ended(filled: Client) ->
         writer.close()
 
 
-async def test_a_body_has_a_longest_length(filled: Client) -> None:
+async def test_a_body_has_a_longest_length(filled):
     async with on_a_port(filled) as served:
         for size, status in ((MIB, 200), (MIB + 1, 413)):
             body = json.dumps({"query": "key"}).encode().ljust(size)
@@ -81,7 +80,7 @@ async def test_a_body_has_a_longest_length(filled: Client) -> None:
         assert status_of(await raw(served.address, head("/v1/search", f"Content-Length: {10**18}"))) == 413
 
 
-async def _in_pieces(body: bytes) -> Any:
+async def _in_pieces(body):
     for begin in range(0, len(body), 65536):
         yield body[begin : begin + 65536]
 
@@ -95,7 +94,7 @@ NO_REQUESTS = {
 }
 
 
-async def test_what_is_no_request_gets_a_problem_body(filled: Client, caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_is_no_request_gets_a_problem_body(filled, caplog):
     caplog.set_level("INFO", "semlex.server")
     async with on_a_port(filled) as served:
         for name, sent in NO_REQUESTS.items():
@@ -111,7 +110,7 @@ async def test_what_is_no_request_gets_a_problem_body(filled: Client, caplog: py
             assert (await served.http.get("/healthz")).status_code == 200
 
 
-async def test_json_under_another_name_is_told_how_it_is_sent(filled: Client) -> None:
+async def test_json_under_another_name_is_told_how_it_is_sent(filled):
     async with in_process(filled, rights="write") as served:
         for media_type in ("application/x-www-form-urlencoded", "text/plain", "application/xml", None):
             headers = {} if media_type is None else {"Content-Type": media_type}
@@ -124,7 +123,7 @@ async def test_json_under_another_name_is_told_how_it_is_sent(filled: Client) ->
         assert (await served.http.post("/v1/search", content=b"[]", headers=JSON)).status_code == 422
 
 
-async def test_what_the_framework_refuses_says_what_helps(filled: Client) -> None:
+async def test_what_the_framework_refuses_says_what_helps(filled):
     async with in_process(filled) as served:
         nowhere = await served.http.get("/v1/nowhere")
         assert (nowhere.status_code, "/openapi.json" in nowhere.json()["detail"]) == (404, True)
@@ -132,7 +131,7 @@ async def test_what_the_framework_refuses_says_what_helps(filled: Client) -> Non
         assert (other.status_code, "Allow" in other.json()["detail"], other.headers["allow"]) == (405, True, "POST")
 
 
-async def test_a_body_without_an_end_is_refused(filled: Client) -> None:
+async def test_a_body_without_an_end_is_refused(filled):
     async with on_a_port(filled) as served:
         piece = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
         reader, writer = await asyncio.open_connection(*served.address)
@@ -152,7 +151,7 @@ async def test_a_body_without_an_end_is_refused(filled: Client) -> None:
         writer.close()
 
 
-async def test_heads_have_a_longest_length(filled: Client, caplog: pytest.LogCaptureFixture) -> None:
+async def test_heads_have_a_longest_length(filled, caplog):
     async with on_a_port(filled, header_count=20) as served:
         lines = [f"x-{number}: 1" for number in range(100_000)]
         for more in (lines, ["x-long: " + "a" * 100_000]):
@@ -185,7 +184,7 @@ HOSTILE = {
 }
 
 
-async def test_hostile_bodies_are_refused(filled: Client) -> None:
+async def test_hostile_bodies_are_refused(filled):
     async with in_process(filled) as served:
         for name, body in HOSTILE.items():
             answer = await served.http.post("/v1/search", content=body, headers=JSON)
@@ -197,14 +196,14 @@ async def test_hostile_bodies_are_refused(filled: Client) -> None:
                 assert len(answer.content) < 20_000, name
 
 
-async def test_what_is_packed_is_not_unpacked(filled: Client) -> None:
+async def test_what_is_packed_is_not_unpacked(filled):
     bomb = gzip.compress(b" " * (64 * MIB))
     async with on_a_port(filled) as served:
         answer = await served.http.post("/v1/search", content=bomb, headers={"Content-Encoding": "gzip"})
         assert answer.status_code == 415
 
 
-async def test_more_connections_than_are_wanted_are_closed(filled: Client) -> None:
+async def test_more_connections_than_are_wanted_are_closed(filled):
     async with on_a_port(filled, clock=ManualClock(), connections=20) as served:
         pairs = [await asyncio.open_connection(*served.address) for _ in range(60)]
         reading = {asyncio.ensure_future(reader.read()): writer for reader, writer in pairs}
@@ -222,7 +221,7 @@ async def test_more_connections_than_are_wanted_are_closed(filled: Client) -> No
         assert (await served.post("/v1/search", {"query": "key"})).status_code == 200
 
 
-async def test_who_leaves_is_not_worked_for(filled: Client, filled_url: str) -> None:
+async def test_who_leaves_is_not_worked_for(filled, filled_url):
     async with on_a_port(filled) as served:
         with held(filled_url, CHUNK) as holder:
             request = head("/v1/search", "Content-Length: 15") + b'{"query":"key"}'
@@ -237,11 +236,11 @@ async def test_who_leaves_is_not_worked_for(filled: Client, filled_url: str) -> 
         assert served.state.open_client.users == 0
 
 
-async def test_what_finds_no_place_in_a_second_is_refused(filled: Client, filled_url: str) -> None:
+async def test_what_finds_no_place_in_a_second_is_refused(filled, filled_url):
     clock = ManualClock()
     async with on_a_port(filled, clock=clock, concurrency=3) as served:
 
-        def ask(count: int) -> list[asyncio.Future[httpx2.Response]]:
+        def ask(count):
             return [asyncio.ensure_future(served.post("/v1/search", {"query": f"key {n}"})) for n in range(count)]
 
         with held(filled_url, CHUNK) as holder:
@@ -272,13 +271,13 @@ LONG = [
 ]
 
 
-async def test_answers_have_a_longest_length(changing: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_answers_have_a_longest_length(changing, monkeypatch):
     limits, threads = "semlex.server.limits", set()
     text = "A key. " * 100
     documents = [Document(text, id=f"d{number}", metadata={"note": text}) for number in range(5)]
     await changing.collection(COLLECTION).add_documents(documents)
 
-    def writing(value: Any) -> bytes:
+    def writing(value):
         threads.add(threading.current_thread())
         return written(value)
 
@@ -286,7 +285,7 @@ async def test_answers_have_a_longest_length(changing: Client, monkeypatch: pyte
     monkeypatch.setattr(request_context, "as_json", writing)
     async with in_process(changing) as served:
 
-        async def ask(method: str, path: str, given: dict[str, Any], fields: list[str] | None) -> httpx2.Response:
+        async def ask(method, path, given, fields):
             if method == "POST":
                 return await served.post(path, given if fields is None else given | {"fields": fields})
             return await served.http.get(path, params=given if fields is None else given | {"fields": ",".join(fields)})
@@ -331,7 +330,7 @@ async def test_answers_have_a_longest_length(changing: Client, monkeypatch: pyte
         assert (await served.http.get("/v1/document?document=d0")).status_code == 413
 
 
-async def test_a_request_has_its_time(filled: Client, filled_url: str) -> None:
+async def test_a_request_has_its_time(filled, filled_url):
     clock = ManualClock()
     async with on_a_port(filled, clock=clock, seconds=60) as served:
         with held(filled_url, CHUNK) as holder:
@@ -342,7 +341,7 @@ async def test_a_request_has_its_time(filled: Client, filled_url: str) -> None:
             await eventually(lambda: waiting(holder) == 0)
 
 
-async def test_requests_in_progress_end_before_the_server(filled: Client, filled_url: str) -> None:
+async def test_requests_in_progress_end_before_the_server(filled, filled_url):
     async with on_a_port(filled) as served:
         with held(filled_url, CHUNK) as holder:
             asking = asyncio.ensure_future(served.post("/v1/search", {"query": "key"}))
@@ -354,9 +353,7 @@ async def test_requests_in_progress_end_before_the_server(filled: Client, filled
 
 
 @pytest.mark.parametrize("is_urged", [True, False])
-async def test_a_request_in_progress_ends_with_a_second_signal_or_its_time(
-    filled: Client, filled_url: str, *, is_urged: bool
-) -> None:
+async def test_a_request_in_progress_ends_with_a_second_signal_or_its_time(filled, filled_url, *, is_urged):
     clock = ManualClock()
     async with on_a_port(filled, clock=clock, stop_seconds=60, seconds=3600) as served:
         with held(filled_url, CHUNK) as holder:
@@ -378,7 +375,7 @@ async def test_a_request_in_progress_ends_with_a_second_signal_or_its_time(
 
 
 @given(st.integers(1, 100), st.lists(st.floats(0, 100), max_size=300))
-def test_no_caller_has_more_requests_in_a_minute_than_it_may(per_minute: int, pauses: list[float]) -> None:
+def test_no_caller_has_more_requests_in_a_minute_than_it_may(per_minute, pauses):
     rates, now, taken = Rates(per_minute), 0.0, []
     for pause in pauses:
         now += pause
@@ -391,7 +388,7 @@ def test_no_caller_has_more_requests_in_a_minute_than_it_may(per_minute: int, pa
     assert all(Rates(0).wait("ann", 0) == 0 for _ in range(3))
 
 
-async def test_rates_are_those_of_a_caller(filled: Client) -> None:
+async def test_rates_are_those_of_a_caller(filled):
     clock = ManualClock()
     async with in_process(filled, clock=clock, rate=2) as served:
         found = [(await served.http.get("/v1/collections")) for _ in range(4)]
@@ -403,7 +400,7 @@ async def test_rates_are_those_of_a_caller(filled: Client) -> None:
         assert (await served.http.get("/healthz")).status_code == 200
 
 
-async def test_a_request_counts_before_its_body_is_read(filled: Client) -> None:
+async def test_a_request_counts_before_its_body_is_read(filled):
     clock = ManualClock()
     async with on_a_port(filled, clock=clock, rate=2) as served:
         opened = [await asyncio.open_connection(*served.address) for _ in range(2)]
@@ -417,7 +414,7 @@ async def test_a_request_counts_before_its_body_is_read(filled: Client) -> None:
             writer.close()
 
 
-async def test_a_request_has_an_id_in_answer_and_log(filled: Client, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_request_has_an_id_in_answer_and_log(filled, caplog):
     caplog.set_level(logging.INFO, logger="semlex.server")
     async with in_process(filled) as served:
         answer = await served.post("/v1/search", {"query": PRIVATE}, headers={"X-Request-ID": "mine-1"})
@@ -429,12 +426,10 @@ async def test_a_request_has_an_id_in_answer_and_log(filled: Client, caplog: pyt
             assert bad not in caplog.text
 
 
-async def test_secrets_stand_in_no_body_and_no_log(
-    filled: Client, tmp_path: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_secrets_stand_in_no_body_and_no_log(filled, tmp_path, caplog):
     """A text in every field of every kind of wrong request; the token, right or wrong."""
     caplog.set_level(logging.DEBUG)
-    bodies: list[Any] = [
+    bodies = [
         {"query": PRIVATE, "top_k": 0},
         {"query": PRIVATE, "filters": f"{PRIVATE} ="},
         {"query": PRIVATE, "filters": {"a": {"$no": PRIVATE}}},
@@ -459,8 +454,8 @@ async def test_secrets_stand_in_no_body_and_no_log(
     assert PRIVATE not in caplog.text
 
 
-async def test_what_fails_inside_says_the_kind_only(filled: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def broken(*_: Any, **__: Any) -> None:
+async def test_what_fails_inside_says_the_kind_only(filled, monkeypatch):
+    async def broken(*_, **__):
         raise RuntimeError(PRIVATE)
 
     monkeypatch.setattr("semlex.retriever.collection.Collection.search", broken)
@@ -470,7 +465,7 @@ async def test_what_fails_inside_says_the_kind_only(filled: Client, monkeypatch:
     assert PRIVATE not in answer.text
 
 
-async def test_names_that_are_no_collection_leave_nothing_behind(filled: Client) -> None:
+async def test_names_that_are_no_collection_leave_nothing_behind(filled):
     async with in_process(filled) as served:
         for number in range(50):
             answer = await served.post("/v1/search", {"query": "key", "collection": f"nowhere_{number}"})

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from itertools import product
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semlex import Client
 from semlex.errors import ConfigurationError
 from semlex.server.addresses import origin_of
 from semlex.server.options import ServeOptions
@@ -31,7 +29,7 @@ NO_ORIGINS = ["", "*", "null", "a.example", "ftp://a.example", "https://", "http
     "https://\u0430.example", "https://a.example:99999", "https://[::1"]  # fmt: skip
 
 
-async def test_an_origin_may_be_written_in_any_way(filled: Client) -> None:
+async def test_an_origin_may_be_written_in_any_way(filled):
     for written, origin in WRITTEN.items():
         assert ServeOptions(origins=[written]).origins == (origin,)
     async with in_process(filled, origins=[*WRITTEN]) as served:
@@ -43,19 +41,19 @@ async def test_an_origin_may_be_written_in_any_way(filled: Client) -> None:
             assert (found.status_code, found.headers["access-control-allow-origin"]) == (200, origin)
 
 
-def test_what_is_no_origin_is_refused() -> None:
+def test_what_is_no_origin_is_refused():
     for text in NO_ORIGINS:
         with pytest.raises(ConfigurationError, match="is not an origin"):
             ServeOptions(origins=[text])
 
 
 @given(st.text(max_size=20), st.sampled_from(["http://", "https://", ""]))
-def test_an_origin_is_written_in_one_way(text: str, scheme: str) -> None:
+def test_an_origin_is_written_in_one_way(text, scheme):
     written = origin_of(scheme + text)
     assert written is None or origin_of(written) == written == written.lower()
 
 
-async def test_refusals_can_be_read_by_pages_that_were_named(filled: Client, tmp_path: Path) -> None:
+async def test_refusals_can_be_read_by_pages_that_were_named(filled, tmp_path):
     file = TokenFile(tmp_path / "tokens.json")
     headers = {"Authorization": f"Bearer {file.add('ann', 'read')}"}
     async with in_process(filled, token_file=file.path, origins=[PAGES], rate=1) as served:
@@ -79,7 +77,7 @@ DOING = [None, ("no-cors", "image"), ("no-cors", "script"), ("navigate", "iframe
 PATHS = ["/", "/page/main.js", "/healthz", "/v1/count", "/v1/fields"]
 
 
-async def test_what_pages_of_others_embed_is_refused(filled: Client) -> None:
+async def test_what_pages_of_others_embed_is_refused(filled):
     async with in_process(filled) as served:
         for (site, is_foreign), doing, path in product(SITES.items(), DOING, PATHS):
             headers = {} if site is None else {"Sec-Fetch-Site": site}
@@ -93,7 +91,7 @@ async def test_what_pages_of_others_embed_is_refused(filled: Client) -> None:
         assert served.state.metrics.refused["unknown-origin"] > 0
 
 
-async def test_pages_that_were_named_ask_across_sites(filled: Client) -> None:
+async def test_pages_that_were_named_ask_across_sites(filled):
     async with in_process(filled, origins=[PAGES]) as served:
         headers = {"Origin": PAGES, "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "cors", "Sec-Fetch-Dest": "empty"}
         assert (await served.http.get("/v1/count", headers=headers)).status_code == 200
@@ -105,7 +103,7 @@ async def test_pages_that_were_named_ask_across_sites(filled: Client) -> None:
 NEIGHBOURS = ["http://localhost:9999", "https://localhost", "http://127.0.0.1", "http://[::1]"]
 
 
-async def test_pages_of_other_ports_change_nothing(changing: Client) -> None:
+async def test_pages_of_other_ports_change_nothing(changing):
     job = await changing.collection(COLLECTION).jobs.submit("optimize")
     async with in_process(changing, rights="admin") as served:
         for origin, site in product((*NEIGHBOURS, "http://localhost", None), ("same-site", "cross-site")):
@@ -120,7 +118,7 @@ async def test_pages_of_other_ports_change_nothing(changing: Client) -> None:
         assert (await served.http.post(f"/v1/jobs/{job.id}/cancel", headers=own)).status_code == 200
 
 
-async def test_a_proxy_has_tls_under_the_name_that_was_given(filled: Client) -> None:
+async def test_a_proxy_has_tls_under_the_name_that_was_given(filled):
     async with in_process(filled, hosts=["search.example.org"]) as served:
         headers = {"Host": "search.example.org", "Sec-Fetch-Site": "same-origin"}
         for origin, status in (("https://search.example.org", 200), ("https://search.example.org:8443", 403)):

@@ -7,7 +7,6 @@ import re
 import signal
 import socket
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import httpx2
@@ -16,7 +15,6 @@ import pytest
 
 from semlex.server import processes
 from semlex.server.options import ServeOptions
-from tests.support.shell import Shell, Started
 from tests.support.waiting import LIMIT, eventually, turns, until
 
 pytestmark = pytest.mark.slow
@@ -24,7 +22,7 @@ CLIENTS = 4
 
 
 @contextmanager
-def serving(shell: Shell, number: int, *options: str, said: list[str]) -> Iterator[tuple[Started, str]]:
+def serving(shell, number, *options, said):
     """The first process, and the address; `said` gets its further lines."""
     with shell.start("serve", "--port", "0", "--processes", str(number), *options) as process:
         line = process.stderr.readline()
@@ -39,7 +37,7 @@ def serving(shell: Shell, number: int, *options: str, said: list[str]) -> Iterat
         reading.join(LIMIT)
 
 
-def those_of(process: Started) -> set[int]:
+def those_of(process):
     """The numbers of the processes that serve."""
     found = set()
     for one in psutil.Process(process.pid).children():
@@ -52,13 +50,13 @@ def those_of(process: Started) -> set[int]:
 class Load:
     """Clients that keep their connections and ask one request after another."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address):
         self.address = address
         self.answered = 0
-        self.failures: list[object] = []
+        self.failures = []
         self._done = False
 
-    async def run(self) -> None:
+    async def run(self):
         async with httpx2.AsyncClient(base_url=self.address, timeout=LIMIT) as http:
             while not self._done:
                 try:
@@ -71,17 +69,17 @@ class Load:
                 else:
                     self.failures.append((answer.status_code, answer.text))
 
-    async def more(self, count: int) -> None:
+    async def more(self, count):
         enough = self.answered + count
         await eventually(lambda: self.answered >= enough or self.failures)
 
-    def end(self) -> None:
+    def end(self):
         self._done = True
 
 
-async def test_processes_are_replaced_under_load_without_a_failed_request(program: Shell) -> None:
+async def test_processes_are_replaced_under_load_without_a_failed_request(program):
     await asyncio.to_thread(program, "index", "docs", "-c", "handbook")
-    said: list[str] = []
+    said = []
     with serving(program, 2, "-c", "handbook", "--model", "none", said=said) as (process, address):
         first = those_of(process)
         assert len(first) == 2
@@ -111,7 +109,7 @@ async def test_processes_are_replaced_under_load_without_a_failed_request(progra
             httpx2.get(f"{address}/healthz")
 
 
-def test_processes_end_with_the_first_one(program: Shell) -> None:
+def test_processes_end_with_the_first_one(program):
     with serving(program, 2, "--model", "none", said=[]) as (process, _):
         others = [psutil.Process(number) for number in those_of(process)]
         process.send_signal(signal.SIGKILL)
@@ -122,38 +120,38 @@ def test_processes_end_with_the_first_one(program: Shell) -> None:
 class Substitute:
     """Stands in for a process: it runs until somebody retires it."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.stdin = self
         self.has_ended = asyncio.Event()
 
-    async def wait(self) -> int:
+    async def wait(self):
         await self.has_ended.wait()
         return 0
 
-    def write(self, _: bytes) -> None:
+    def write(self, _):
         self.has_ended.set()
 
-    async def drain(self) -> None:
+    async def drain(self):
         pass
 
 
-def unstarted(said: list[str]) -> processes._Processes:
+def unstarted(said):
     with socket.socket() as listening:
         return processes._Processes(ServeOptions(processes=2), said.append, (), listening)
 
 
-async def test_a_process_that_dies_while_it_is_replaced_gets_one_successor(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_process_that_dies_while_it_is_replaced_gets_one_successor(monkeypatch):
     monkeypatch.setattr(processes, "PAUSE_SECONDS", 0)
-    starts: list[asyncio.Future[Substitute]] = []
+    starts = []
 
-    async def started(_: processes._Processes) -> Substitute:
+    async def started(_):
         starts.append(asyncio.get_running_loop().create_future())
         return await starts[-1]
 
     monkeypatch.setattr(processes._Processes, "_started", started)
     together = unstarted([])
     first, new, late = Substitute(), Substitute(), Substitute()
-    together._running = [first]  # type: ignore[list-item]
+    together._running = [first]
     keeping = asyncio.create_task(together._keep(0))
     rolling = asyncio.create_task(together._replace_all())
     await eventually(lambda: len(starts) == 1)
@@ -168,12 +166,12 @@ async def test_a_process_that_dies_while_it_is_replaced_gets_one_successor(monke
     keeping.cancel()
 
 
-async def test_a_signal_ends_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_signal_ends_the_start(monkeypatch):
     begun = asyncio.Event()
     first = Substitute()
     monkeypatch.setattr(first, "send_signal", lambda _: first.has_ended.set(), raising=False)
 
-    async def started(_: processes._Processes) -> Substitute:
+    async def started(_):
         if begun.is_set():
             await asyncio.Event().wait()
         begun.set()
@@ -189,10 +187,10 @@ async def test_a_signal_ends_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     assert first.has_ended.is_set()
 
 
-async def test_a_python_that_is_gone_leaves_the_processes_in_place() -> None:
-    said: list[str] = []
+async def test_a_python_that_is_gone_leaves_the_processes_in_place():
+    said = []
     together, first = unstarted(said), Substitute()
-    together._running, together._command = [first], ["/nowhere/python"]  # type: ignore[list-item]
+    together._running, together._command = [first], ["/nowhere/python"]
     with socket.socket() as together._listening:
         await together._replace_all()
     assert together._running == [first]
@@ -200,14 +198,14 @@ async def test_a_python_that_is_gone_leaves_the_processes_in_place() -> None:
     assert said[1:] == ["the new process did not start; the old ones keep running"]
 
 
-def test_what_cannot_be_served_is_told_once(program: Shell) -> None:
+def test_what_cannot_be_served_is_told_once(program):
     program.environment["DATABASE_URL"] = "postgresql://nobody@127.0.0.1:1/nowhere"
     done = program("serve", "--port", "0", "--processes", "2", "--model", "none", code=3)
     assert done.stderr.count("nowhere") == 1
     assert "Traceback" not in done.stderr
 
 
-def test_a_taken_port_is_refused(program: Shell) -> None:
+def test_a_taken_port_is_refused(program):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         done = program("serve", "--port", port, "--processes", "2", code=2)

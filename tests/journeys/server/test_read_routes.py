@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from datetime import datetime
 from itertools import product
-from pathlib import Path
 
 import pytest
 
@@ -32,7 +30,7 @@ ASKED = {
 
 
 @pytest.fixture
-async def used(database_url: str, tmp_path: Path) -> AsyncIterator[Client]:
+async def used(database_url, tmp_path):
     """A client with a collection into which a folder and a document were read, and that was asked."""
     (tmp_path / "keys.md").write_text("# Keys\n\nA key is rotated every 90 days.\n", encoding="utf-8")
     async with Client(database_url, HashEmbedder(), use_reranking=False, query_log="text") as client:
@@ -45,8 +43,8 @@ async def used(database_url: str, tmp_path: Path) -> AsyncIterator[Client]:
         yield client
 
 
-async def test_every_route_answers_for_a_collection_in_use(used: Client, tmp_path: Path) -> None:
-    routes = [route.path for router in ROUTERS for route in router.routes if "GET" in route.methods]  # type: ignore[attr-defined]
+async def test_every_route_answers_for_a_collection_in_use(used, tmp_path):
+    routes = [route.path for router in ROUTERS for route in router.routes if "GET" in route.methods]
     async with in_process(used, rights="admin", judgements=tmp_path / "judgements") as served:
         known = {
             "id": (await served.http.get("/v1/chunks")).json()["chunks"][0]["id"],
@@ -67,7 +65,7 @@ async def test_every_route_answers_for_a_collection_in_use(used: Client, tmp_pat
         assert about["server"]
 
 
-async def test_documents_are_listed_by_pages(database_url: str, tmp_path: Path) -> None:
+async def test_documents_are_listed_by_pages(database_url, tmp_path):
     # A name that begins as another, and one that sorts before the mark between source and path.
     folders = [tmp_path / name for name in ("docs", "docs-2", "docs: a")]
     for folder, name in product(folders, ("a.md", "b.md")):
@@ -89,7 +87,7 @@ async def test_documents_are_listed_by_pages(database_url: str, tmp_path: Path) 
             assert seen == every["documents"]
 
 
-async def test_where_a_collection_is_stays_with_the_operator(used: Client) -> None:
+async def test_where_a_collection_is_stays_with_the_operator(used):
     async with in_process(used, rights="write") as served:
         about = (await served.http.get("/v1/collections/handbook")).json()
         assert about["documents"] == 1

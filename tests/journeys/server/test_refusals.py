@@ -5,12 +5,9 @@ from __future__ import annotations
 import errno
 import json
 import os
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from semlex import Client
 from semlex.errors import ConfigurationError, MissingKeyError
 from semlex.ingest.files.discovery import FileProblem, find_files
 from semlex.ingest.files.selection import Selection
@@ -23,10 +20,10 @@ NAMES = ["a\0b", "\0", "a\ud800b", "a\udc80b"]
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_paths_that_no_file_can_have_are_refused(filled: Client, tmp_path: Path, name: str) -> None:
+async def test_paths_that_no_file_can_have_are_refused(filled, tmp_path, name):
     path = f"{tmp_path}/{name}"
     async with in_process(filled, rights="write", allow=[tmp_path]) as served:
-        asked: list[tuple[str, dict[str, Any]]] = [
+        asked = [
             ("/v1/index", {"paths": [path]}),
             ("/v1/jobs", {"kind": "index", "arguments": {"paths": [path]}}),
             ("/v1/jobs", {"kind": "sync", "arguments": {"paths": [str(tmp_path), path]}}),
@@ -40,10 +37,8 @@ async def test_paths_that_no_file_can_have_are_refused(filled: Client, tmp_path:
         await AllowedFolders([tmp_path]).check([path])
 
 
-async def test_a_link_that_becomes_a_file_while_it_is_read_is_refused(
-    filled: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def exchanged(path: str) -> str:
+async def test_a_link_that_becomes_a_file_while_it_is_read_is_refused(filled, tmp_path, monkeypatch):
+    def exchanged(path):
         raise OSError(errno.EINVAL, "Invalid argument", path)
 
     (tmp_path / "race.md").symlink_to(tmp_path / "target.md")
@@ -58,10 +53,8 @@ async def test_a_link_that_becomes_a_file_while_it_is_read_is_refused(
         assert isinstance(problem, FileProblem)
 
 
-async def test_what_the_operator_has_to_do_is_not_told_to_callers(
-    filled: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def broken(*_: Any, **__: Any) -> None:
+async def test_what_the_operator_has_to_do_is_not_told_to_callers(filled, monkeypatch, caplog):
+    async def broken(*_, **__):
         raise MissingKeyError("set SOME_PROVIDER_KEY")
 
     monkeypatch.setattr("semlex.retriever.collection.Collection.search", broken)
@@ -72,14 +65,12 @@ async def test_what_the_operator_has_to_do_is_not_told_to_callers(
     assert "SOME_PROVIDER_KEY" in caplog.text
 
 
-async def test_refused_requests_are_logged_and_counted_with_route_and_address(
-    filled: Client, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_refused_requests_are_logged_and_counted_with_route_and_address(filled, tmp_path, caplog):
     caplog.set_level("INFO", "semlex.server")
     file = TokenFile(tmp_path / "tokens.json")
     token = {"Authorization": f"Bearer {file.add('ann', 'read')}"}
     async with in_process(filled, token_file=file.path, rate=2, body_bytes=100) as served:
-        asked: list[tuple[int, str, dict[str, Any]]] = [
+        asked = [
             (401, "/v1/search", {}),
             (421, "/v1/jobs/x/cancel", {"headers": {"Host": "elsewhere.example.org"}}),
             (413, "/v1/search", {"headers": token, "content": b" " * 101}),

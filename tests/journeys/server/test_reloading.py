@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,7 +16,7 @@ from tests.support.manual_clock import ManualClock
 from tests.support.waiting import eventually, held, waiting
 
 
-async def fill(url: str) -> str:
+async def fill(url):
     """Two collections, searched by their words."""
     async with Client(url, embedding_model="none") as client:
         await client.collection(COLLECTION).add_documents([Document("the old key", id="old")])
@@ -28,17 +25,17 @@ async def fill(url: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def two(new_database: Callable[[], str]) -> str:
+def two(new_database):
     """A database that all tests leave as it is."""
     return asyncio.run(fill(new_database()))
 
 
 @pytest.mark.slow
-async def test_a_search_in_flight_ends_with_the_client_that_it_began_with(two: str) -> None:
+async def test_a_search_in_flight_ends_with_the_client_that_it_began_with(two):
     async with in_process(url=two, clock=ManualClock()) as served:
         old = served.state.open_client
 
-        async def found() -> list[str]:
+        async def found():
             answer = await served.post("/v1/search", {"query": "key"})
             assert answer.status_code == 200
             return [hit["id"] for hit in answer.json()["hits"]]
@@ -58,7 +55,7 @@ async def test_a_search_in_flight_ends_with_the_client_that_it_began_with(two: s
         assert served.state.metrics.reloads == {"ok": 1}
 
 
-async def test_bad_settings_leave_the_old_ones_and_say_so(two: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_bad_settings_leave_the_old_ones_and_say_so(two, caplog):
     caplog.set_level(logging.ERROR, logger="semlex.server")
     async with in_process(url=two, clock=ManualClock()) as served:
         for number, spoil in enumerate(("problem", "server"), 1):
@@ -78,12 +75,10 @@ async def test_bad_settings_leave_the_old_ones_and_say_so(two: str, caplog: pyte
 
 
 @pytest.mark.slow
-async def test_settings_that_cannot_be_opened_leave_the_old_ones(
-    two: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_settings_that_cannot_be_opened_leave_the_old_ones(two, tmp_path, caplog):
     spoilt = tmp_path / "spoilt.json"
     spoilt.write_text("{}")
-    wrong: list[dict[str, Any]] = [
+    wrong = [
         {"reranker_model": str(tmp_path / "none"), "use_reranking": True},
         {"calibration": tmp_path / "none.json"},
         {"calibration": spoilt},
@@ -109,12 +104,10 @@ async def test_settings_that_cannot_be_opened_leave_the_old_ones(
 
 
 @pytest.mark.slow
-async def test_settings_serve_when_the_server_that_was_away_is_there(
-    two: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_settings_serve_when_the_server_that_was_away_is_there(two, monkeypatch, caplog):
     whole, away = Client.initialize, [1] * 3
 
-    async def initialize(client: Client) -> None:
+    async def initialize(client):
         if away:
             away.pop()
             raise ConnectionFailedError("the server does not answer")
@@ -132,7 +125,7 @@ async def test_settings_serve_when_the_server_that_was_away_is_there(
         assert (await served.http.get("/readyz")).json()["checks"]["settings"] == "ok"
 
 
-async def test_what_was_wrong_before_does_not_keep_settings_from_changing(two: str, tmp_path: Path) -> None:
+async def test_what_was_wrong_before_does_not_keep_settings_from_changing(two, tmp_path):
     wrong = {"reranker_model": str(tmp_path / "none"), "use_reranking": True}
     async with in_process(url=two, clock=ManualClock()) as served:
         served.state._open_client = OpenClient(served.state.open_client.client, settings_for(two, **wrong))
@@ -145,9 +138,7 @@ async def test_what_was_wrong_before_does_not_keep_settings_from_changing(two: s
         assert await served.state.reload()
 
 
-async def test_a_calibration_that_cannot_be_used_is_told_to_the_log_alone(
-    two: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_calibration_that_cannot_be_used_is_told_to_the_log_alone(two, tmp_path, caplog):
     async with in_process(url=two, clock=ManualClock()) as served:
         served.state.open_client.settings = settings_for(two, calibration=tmp_path / "none.json")
         answer = await served.post("/v1/search", {"query": "key"})
@@ -156,17 +147,17 @@ async def test_a_calibration_that_cannot_be_used_is_told_to_the_log_alone(
 
 
 @pytest.mark.slow
-async def test_searches_begin_with_what_the_settings_say(database_url: str) -> None:
+async def test_searches_begin_with_what_the_settings_say(database_url):
     two = await fill(database_url)
     async with Client(two, embedding_model="none") as client:
         texts = [Document(f"key number {number}", id=f"k{number}") for number in range(8)]
         await client.collection(COLLECTION).add_documents(texts)
     async with in_process(url=two, clock=ManualClock()) as served:
 
-        async def found(**given: Any) -> dict[str, Any]:
+        async def found(**given):
             answer = await served.post("/v1/search", {"query": "key", **given})
             assert answer.status_code == 200, answer.text
-            result: dict[str, Any] = answer.json()
+            result = answer.json()
             return result
 
         assert len((await found())["hits"]) == 5
@@ -188,7 +179,7 @@ async def test_searches_begin_with_what_the_settings_say(database_url: str) -> N
         assert len((await found(mode="keyword"))["hits"]) == 5
 
 
-def test_settings_are_read_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_settings_are_read_again(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SEMLEX_CONFIG", str(tmp_path / "own.toml"))
     (tmp_path / "own.toml").write_text('collection = "one"\n')

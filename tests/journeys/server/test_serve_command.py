@@ -8,20 +8,18 @@ import shlex
 import signal
 import socket
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager
 
 import httpx2
 import pytest
 
-from tests.support.shell import Shell, Started
 from tests.support.waiting import LIMIT, held, until, until_waiting, waiting
 
 pytestmark = pytest.mark.slow
 
 
 @contextmanager
-def serving(shell: Shell, *options: str) -> Iterator[tuple[Started, str, str]]:
+def serving(shell, *options):
     """The process, its address, and the line that shows how to ask it."""
     with shell.start("serve", "--port", "0", *options) as process:
         lines = [process.stderr.readline() for _ in range(2)]
@@ -30,7 +28,7 @@ def serving(shell: Shell, *options: str) -> Iterator[tuple[Started, str, str]]:
         yield process, address[0], lines[1].removeprefix("ask: ").strip()
 
 
-def test_it_is_started_asked_and_stopped(program: Shell) -> None:
+def test_it_is_started_asked_and_stopped(program):
     program("index", "docs")
     with serving(program) as (process, address, line):
         assert httpx2.get(f"{address}/readyz").json()["status"] == "ready"
@@ -46,11 +44,11 @@ def test_it_is_started_asked_and_stopped(program: Shell) -> None:
         assert "Traceback" not in said
 
 
-def test_a_second_signal_ends_what_is_in_progress(program: Shell) -> None:
+def test_a_second_signal_ends_what_is_in_progress(program):
     program("index", "docs", "-c", "handbook")
-    ended: list[Exception] = []
+    ended = []
 
-    def ask(address: str) -> None:
+    def ask(address):
         try:
             httpx2.post(f"{address}/v1/search", json={"query": "key"}, timeout=LIMIT)
         except httpx2.TransportError as error:
@@ -79,7 +77,7 @@ def test_a_second_signal_ends_what_is_in_progress(program: Shell) -> None:
         assert not re.search("ERROR|Traceback|Exception", "".join([*said, rest]))
 
 
-def test_every_line_of_a_log_for_programs_is_json(program: Shell) -> None:
+def test_every_line_of_a_log_for_programs_is_json(program):
     program("index", "docs")
     with serving(program, "--log-format", "json") as (process, address, _):
         assert httpx2.get(f"{address}/readyz").json()["status"] == "ready"
@@ -91,7 +89,7 @@ def test_every_line_of_a_log_for_programs_is_json(program: Shell) -> None:
         assert any("stopping" in line["message"] for line in lines)
 
 
-def test_the_address_that_it_shows_is_one_to_ask(program: Shell) -> None:
+def test_the_address_that_it_shows_is_one_to_ask(program):
     program("index", "docs")
     file = ("--token-file", "tokens.json")
     secret = program("serve", "token", "add", "ann", *file).stdout.strip()
@@ -105,7 +103,7 @@ def test_the_address_that_it_shows_is_one_to_ask(program: Shell) -> None:
 
 
 @pytest.mark.parametrize(("command", "content"), [("serve", None), ("mcp --http", '{"tokens": {}}')])
-def test_a_file_without_tokens_is_told_at_the_start(program: Shell, command: str, content: str | None) -> None:
+def test_a_file_without_tokens_is_told_at_the_start(program, command, content):
     program("index", "docs")
     if content is not None:
         (program.folder / "none.json").write_text(content)
@@ -121,7 +119,7 @@ def test_a_file_without_tokens_is_told_at_the_start(program: Shell, command: str
         assert httpx2.post(asked, json={}, headers={"Authorization": f"Bearer {secret}"}).status_code != 401
 
 
-def test_what_cannot_be_listened_on_is_told(program: Shell) -> None:
+def test_what_cannot_be_listened_on_is_told(program):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -140,7 +138,7 @@ def test_what_cannot_be_listened_on_is_told(program: Shell) -> None:
             assert "Traceback" not in found.stderr
 
 
-def test_tokens_are_made_listed_and_removed(shell: Shell) -> None:
+def test_tokens_are_made_listed_and_removed(shell):
     file = ("--token-file", "tokens.json")
     assert shell("serve", "token", "add", "ann", "--rights", "read", *file).stdout.startswith("semlex_")
     assert "ann  read  all collections" in shell("serve", "token", "list", *file).stdout

@@ -6,10 +6,7 @@ import asyncio
 import logging
 import re
 import signal
-from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
-from typing import Any
 
 import pytest
 from mcp.client import Client as Assistant
@@ -26,16 +23,15 @@ from semlex.server.tokens import TokenFile
 from semlex.testing import HashEmbedder
 from tests.support.assistants import STATELESS, Posted, initialize, request
 from tests.support.curves import curve
-from tests.support.http_server import COLLECTION, FixedSettings, Served, on_a_port, settings_for, without_tls
+from tests.support.http_server import COLLECTION, FixedSettings, on_a_port, settings_for, without_tls
 from tests.support.manual_clock import ManualClock
-from tests.support.shell import Shell
 from tests.support.waiting import LIMIT, eventually, held, waiting
 
 MODES = ("legacy", STATELESS)
 HIDDEN = "vault"
 
 
-async def fill(url: str) -> str:
+async def fill(url):
     """Two collections."""
     async with Client(url, "none") as client:
         for name in (COLLECTION, HIDDEN):
@@ -44,24 +40,24 @@ async def fill(url: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def tenants_url(new_database: Callable[[], str]) -> str:
+def tenants_url(new_database):
     """A database that all tests leave as it is."""
     return asyncio.run(fill(new_database()))
 
 
 @pytest.fixture
-async def tenants(tenants_url: str) -> AsyncIterator[Client]:
+async def tenants(tenants_url):
     async with Client(tenants_url, "none") as client:
         yield client
 
 
 @pytest.fixture
-def tokens(tmp_path: Path) -> TokenFile:
+def tokens(tmp_path):
     return TokenFile(tmp_path / "tokens.json")
 
 
 @asynccontextmanager
-async def assistant(address: str, token: str | None, mode: str) -> AsyncIterator[Assistant]:
+async def assistant(address, token, mode):
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     async with (
         without_tls(headers=headers, timeout=LIMIT) as http,
@@ -70,21 +66,21 @@ async def assistant(address: str, token: str | None, mode: str) -> AsyncIterator
         yield opened
 
 
-def place(served: Served) -> str:
+def place(served):
     host, port = served.address
     return f"http://{host}:{port}/mcp"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
-async def test_a_token_reaches_its_rights_and_collections(tenants: Client, tokens: TokenFile, mode: str) -> None:
+async def test_a_token_reaches_its_rights_and_collections(tenants, tokens, mode):
     reader = tokens.add("reader", "read", (COLLECTION,))
     admin = tokens.add("admin", "admin")
     async with on_a_port(tenants, token_file=tokens.path) as served:
         async with assistant(place(served), reader, mode) as opened:
             names = {tool.name for tool in (await opened.list_tools()).tools}
             assert names == {offer.name for offer in OFFERS if offer.reads_only}
-            told: list[Any] = [
+            told = [
                 await opened.call_tool("search", {"query": "key"}),
                 await opened.call_tool("list_collections", {}),
                 await opened.call_tool("search", {"query": "key", "collection": "nowhere"}),
@@ -114,13 +110,11 @@ async def test_a_token_reaches_its_rights_and_collections(tenants: Client, token
 
 
 @pytest.mark.slow
-async def test_a_tool_that_names_no_collection_means_that_of_the_settings(
-    database_url: str, tokens: TokenFile, tmp_path: Path
-) -> None:
+async def test_a_tool_that_names_no_collection_means_that_of_the_settings(database_url, tokens, tmp_path):
     everything, hidden = tokens.add("all", "write"), tokens.add("hidden", "read", (HIDDEN,))
     both = tokens.add("both", "read", (HIDDEN, "another"))
     (tmp_path / "docs").mkdir()
-    options: dict[str, Any] = {"token_file": tokens.path, "allow": (str(tmp_path / "docs"),), "rate": 0}
+    options = {"token_file": tokens.path, "allow": (str(tmp_path / "docs"),), "rate": 0}
     async with Client(await fill(database_url), "none") as tenants, on_a_port(tenants, **options) as served:
         for token, meant in ((everything, COLLECTION), (hidden, HIDDEN), (both, HIDDEN)):
             async with assistant(place(served), token, "legacy") as opened:
@@ -135,7 +129,7 @@ async def test_a_tool_that_names_no_collection_means_that_of_the_settings(
             assert made.structured_content["collection"] == "fresh"
 
 
-async def test_the_calibration_of_the_settings_holds_for_assistants(database_url: str, tmp_path: Path) -> None:
+async def test_the_calibration_of_the_settings_holds_for_assistants(database_url, tmp_path):
     model = HashEmbedder(8)
     write_curve(tmp_path / "curve.json", curve(identity_key=model.identity.key))
     async with Client(database_url, model) as client, on_a_port(client, rate=0) as served:
@@ -157,11 +151,9 @@ async def test_the_calibration_of_the_settings_holds_for_assistants(database_url
 
 
 @pytest.mark.parametrize("with_tokens", [True, False])
-async def test_what_may_not_be_called_is_told_with_a_remedy_of_this_server(
-    tenants: Client, tokens: TokenFile, *, with_tokens: bool
-) -> None:
+async def test_what_may_not_be_called_is_told_with_a_remedy_of_this_server(tenants, tokens, *, with_tokens):
     token = tokens.add("writer", "write") if with_tokens else None
-    options: dict[str, Any] = {"token_file": tokens.path} if with_tokens else {"rights": "write"}
+    options = {"token_file": tokens.path} if with_tokens else {"rights": "write"}
     async with on_a_port(tenants, **options) as served, assistant(place(served), token, "legacy") as opened:
         found = await opened.call_tool("optimize_search", {})
         assert found.is_error
@@ -171,7 +163,7 @@ async def test_what_may_not_be_called_is_told_with_a_remedy_of_this_server(
 
 
 @pytest.mark.parametrize("revision", ["2025-11-25", STATELESS])
-async def test_without_a_valid_token_nobody_is_answered(tenants: Client, tokens: TokenFile, revision: str) -> None:
+async def test_without_a_valid_token_nobody_is_answered(tenants, tokens, revision):
     reader, other = tokens.add("reader", "read"), tokens.add("other", "read")
     async with on_a_port(tenants, token_file=tokens.path) as served, without_tls() as http:
         begun = Posted(http, place(served), revision)
@@ -194,7 +186,7 @@ async def test_without_a_valid_token_nobody_is_answered(tenants: Client, tokens:
         assert served.state.metrics.requests["POST", "/mcp", 200] >= 1
 
 
-async def test_hosts_and_origins_are_those_of_the_server(tenants: Client) -> None:
+async def test_hosts_and_origins_are_those_of_the_server(tenants):
     page = "https://pages.example.org"
     async with on_a_port(tenants, origins=(page,)) as served, without_tls() as http:
         asked = Posted(http, place(served), STATELESS)
@@ -211,7 +203,7 @@ async def test_hosts_and_origins_are_those_of_the_server(tenants: Client) -> Non
         assert (await http.options(place(served), headers=preflight)).status_code == 200
 
 
-async def test_without_sessions_any_process_answers(tenants: Client) -> None:
+async def test_without_sessions_any_process_answers(tenants):
     begin = request(0, "initialize", initialize("2025-11-25"), revision="2025-11-25")
     call = request(1, "tools/call", {"name": "search", "arguments": {"query": "key"}}, revision="2025-11-25")
     async with on_a_port(tenants, stateless=True) as served:
@@ -226,7 +218,7 @@ async def test_without_sessions_any_process_answers(tenants: Client) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_streams_have_no_time_and_take_no_place(tenants: Client, tenants_url: str, mode: str) -> None:
+async def test_streams_have_no_time_and_take_no_place(tenants, tenants_url, mode):
     """Of the places for requests calls take one each, for as long as they like; and a body still has its bound."""
     clock = ManualClock()
     async with on_a_port(tenants, clock=clock, concurrency=2) as served:
@@ -244,9 +236,7 @@ async def test_streams_have_no_time_and_take_no_place(tenants: Client, tenants_u
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_a_stop_ends_streams_in_order(
-    tenants: Client, tenants_url: str, mode: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_stop_ends_streams_in_order(tenants, tenants_url, mode, caplog):
     """The stream on which nothing is said ends at once and whole; a call in progress is answered."""
     clock = ManualClock()  # no time passes: whatever was given up when it is over would go on for ever
     async with without_tls(timeout=LIMIT) as http, on_a_port(tenants, clock=clock) as served:
@@ -271,7 +261,7 @@ async def test_a_stop_ends_streams_in_order(
     assert not [one for one in caplog.records if one.levelno >= logging.ERROR]
 
 
-async def test_changed_settings_reach_assistants(tenants_url: str, empty_database_url: str) -> None:
+async def test_changed_settings_reach_assistants(tenants_url, empty_database_url):
     async with on_a_port(url=tenants_url) as served, assistant(place(served), None, "legacy") as opened:
         before = await opened.call_tool("search", {"query": "key", "collection": HIDDEN})
         assert not before.is_error
@@ -287,7 +277,7 @@ async def test_changed_settings_reach_assistants(tenants_url: str, empty_databas
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["mcp", "serve"])
-async def test_a_process_with_a_token_file(shell: Shell, tokens: TokenFile, command: str) -> None:
+async def test_a_process_with_a_token_file(shell, tokens, command):
     """It begins with the tokens of a file, sees changes of the file, and a stop ends streams whole."""
     shell("index", "docs", "-c", COLLECTION, "--model", "none")
     shell("index", "docs", "-c", HIDDEN, "--model", "none")
@@ -320,7 +310,7 @@ async def test_a_process_with_a_token_file(shell: Shell, tokens: TokenFile, comm
         assert not re.search("ERROR|Traceback", process.stderr.read())
 
 
-def test_other_machines_need_tokens(shell: Shell, tokens: TokenFile) -> None:
+def test_other_machines_need_tokens(shell, tokens):
     refused = shell("mcp", "--http", "--host", "0.0.0.0", code=2).stderr  # noqa: S104
     assert "--token-file" in refused
     assert "127.0.0.1" in refused
@@ -329,7 +319,7 @@ def test_other_machines_need_tokens(shell: Shell, tokens: TokenFile) -> None:
         assert "are for --http" in shell("mcp", option, value, code=2).stderr
 
 
-def test_where_lines_of_the_log_go_is_left_alone() -> None:
+def test_where_lines_of_the_log_go_is_left_alone():
     handlers = logging.root.handlers[:]
     logging.root.handlers.clear()
     try:

@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +21,7 @@ from semlex.reranking.term_overlap import TermOverlapReranker
 from semlex.server.routes.models import _written
 from semlex.server.tokens import TokenFile
 from semlex.testing import HashEmbedder
-from tests.support.http_server import Served, in_process, on_a_port
+from tests.support.http_server import in_process, on_a_port
 
 TEXTS = ["A key is rotated every 90 days.", "über alles 東京", "x" * 3000, "banana"]
 
@@ -36,28 +33,28 @@ class TwoSidedEmbedder(HashEmbedder):
     max_tokens = 8
 
     @property
-    def identity(self) -> EmbedderIdentity:
+    def identity(self):
         return EmbedderIdentity("/srv/models/two-sided", "1", self.dimensions, "ask", "mean", normalised=True)
 
-    def embed_query(self, text: str) -> Any:
+    def embed_query(self, text):
         return self.embed_documents([f"query {text}"])[0]
 
 
 @asynccontextmanager
-async def served(url: str, embedder: Any = None, reranker: Any = None, **options: Any) -> AsyncIterator[Served]:
+async def served(url, embedder=None, reranker=None, **options):
     models = {"embedding_model": embedder or HashEmbedder(), "reranker_model": reranker}
     use = {"use_reranking": reranker is not None}
     async with Client(url, **models, **use) as client, on_a_port(client, **options) as running:
         yield running
 
 
-def address(running: Served) -> str:
+def address(running):
     host, port = running.address
     return f"http://{host}:{port}/v1"
 
 
 @pytest.mark.slow
-async def test_our_own_clients_get_the_numbers_of_the_local_model(database_url: str, tmp_path: Path) -> None:
+async def test_our_own_clients_get_the_numbers_of_the_local_model(database_url, tmp_path):
     token_file = tmp_path / "tokens.json"
     secret = TokenFile(token_file).add("reader", "read")
     local, judge = HashEmbedder(), TermOverlapReranker()
@@ -80,7 +77,7 @@ async def test_our_own_clients_get_the_numbers_of_the_local_model(database_url: 
 
 
 @given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1))
-def test_both_encodings_are_the_vector_bit_by_bit(numbers: list[float]) -> None:
+def test_both_encodings_are_the_vector_bit_by_bit(numbers):
     vector = np.array(numbers, dtype=np.float32)
     packed, plain = _written(vector, "base64"), _written(vector, "float")
     assert np.frombuffer(base64.b64decode(packed), dtype="<f4").tobytes() == vector.tobytes()
@@ -88,7 +85,7 @@ def test_both_encodings_are_the_vector_bit_by_bit(numbers: list[float]) -> None:
 
 
 @pytest.mark.slow
-async def test_shapes_are_those_that_clients_read(database_url: str) -> None:
+async def test_shapes_are_those_that_clients_read(database_url):
     local = HashEmbedder()
     async with served(database_url, local, TermOverlapReranker()) as running:
         body = {"model": "semlex.testing/hash", "input": TEXTS[0], "encoding_format": "float", "user": "u"}
@@ -115,11 +112,11 @@ async def test_shapes_are_those_that_clients_read(database_url: str) -> None:
 
 
 @pytest.mark.slow
-async def test_queries_cuts_and_limits_are_the_models(database_url: str) -> None:
+async def test_queries_cuts_and_limits_are_the_models(database_url):
     local = TwoSidedEmbedder()
     async with served(database_url, local) as running:
 
-        async def embedded(**body: Any) -> Any:
+        async def embedded(**body):
             answer = await running.post("/v1/embeddings", {"input": "short key", **body})
             assert answer.status_code == 200, answer.text
             return np.array(answer.json()["data"][0]["embedding"], dtype=np.float32)
@@ -147,7 +144,7 @@ async def test_queries_cuts_and_limits_are_the_models(database_url: str) -> None
 
 
 @pytest.mark.slow
-async def test_other_models_are_unknown_and_the_known_one_is_named(database_url: str) -> None:
+async def test_other_models_are_unknown_and_the_known_one_is_named(database_url):
     async with served(database_url, TwoSidedEmbedder(), TermOverlapReranker()) as running:
         for path, body, name in (
             ("/v1/embeddings", {"model": "text-embedding-3-small", "input": "x"}, "two-sided"),
@@ -163,14 +160,14 @@ async def test_other_models_are_unknown_and_the_known_one_is_named(database_url:
             assert (answer.status_code, answer.json()["type"]) == (404, "urn:semlex:problem:no-model")
 
 
-HOSTILE_INPUTS: list[Any] = [
+HOSTILE_INPUTS = [
     None, [], "", "\ud800", 1, True, [1, 2, 3], [[1, 2, 3]], [""], ["ok", None], {"text": "x"}, ["x"] * 2049,
     "x" * 200_000, [["x"]],
 ]  # fmt: skip
 JSON = {"Content-Type": "application/json"}
 
 
-async def test_hostile_inputs_are_refused_and_the_next_is_answered(database_url: str) -> None:
+async def test_hostile_inputs_are_refused_and_the_next_is_answered(database_url):
     async with (
         Client(
             database_url, embedding_model=HashEmbedder(), reranker_model=TermOverlapReranker(), use_reranking=True
@@ -196,7 +193,7 @@ async def test_hostile_inputs_are_refused_and_the_next_is_answered(database_url:
 
 
 @pytest.mark.slow
-async def test_the_models_are_listed_by_the_names_that_routes_take(database_url: str) -> None:
+async def test_the_models_are_listed_by_the_names_that_routes_take(database_url):
     async with served(database_url, TwoSidedEmbedder(), TermOverlapReranker()) as running:
         listed = (await running.http.get("/v1/models")).json()
         assert listed["object"] == "list"

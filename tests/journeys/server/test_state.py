@@ -7,7 +7,6 @@ import logging
 import os
 import threading
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
@@ -20,31 +19,31 @@ from semlex.server.state import JOBS_PAUSE_SECONDS
 from semlex.server.tokens import TokenFile
 from semlex.settings.sources import file_stamp
 from semlex.testing import HashEmbedder
-from tests.support.http_server import COLLECTION, FixedSettings, Served, in_process, settings_for
+from tests.support.http_server import COLLECTION, FixedSettings, in_process, settings_for
 from tests.support.manual_clock import ManualClock
 from tests.support.waiting import LIMIT, eventually
 
 
 @pytest.fixture
-def clock() -> ManualClock:
+def clock():
     return ManualClock()
 
 
-async def checks(served: Served) -> dict[str, str]:
-    found: dict[str, str] = (await served.http.get("/readyz")).json()["checks"]
+async def checks(served):
+    found = (await served.http.get("/readyz")).json()["checks"]
     return found
 
 
-async def job_done(served: Served) -> None:
+async def job_done(served):
     job = (await served.post("/v1/jobs", {"kind": "optimize", "collection": COLLECTION})).json()["id"]
 
-    async def is_done() -> bool:
+    async def is_done():
         return bool((await served.http.get(f"/v1/jobs/{job}")).json()["state"] == "done")
 
     await eventually(is_done)
 
 
-def test_folders_and_numbers_of_jobs_are_checked_at_the_start(tmp_path: Path) -> None:
+def test_folders_and_numbers_of_jobs_are_checked_at_the_start(tmp_path):
     with pytest.raises(ConfigurationError, match="nowhere' is not an existing folder"):
         ServeOptions(allow=[tmp_path, tmp_path / "nowhere"])
     assert ServeOptions(jobs=256, allow=[tmp_path]).jobs == 256
@@ -52,7 +51,7 @@ def test_folders_and_numbers_of_jobs_are_checked_at_the_start(tmp_path: Path) ->
         ServeOptions(jobs=257)  # no worker does more
 
 
-async def test_models_are_opened_before_anybody_asks(filled_url: str) -> None:
+async def test_models_are_opened_before_anybody_asks(filled_url):
     async with Client(filled_url, HashEmbedder(), TermOverlapReranker()) as client:
         assert client._resources.open_reranker is None
         async with in_process(client) as served:
@@ -60,9 +59,7 @@ async def test_models_are_opened_before_anybody_asks(filled_url: str) -> None:
             assert client._resources.open_reranker is not None
 
 
-async def test_jobs_are_begun_again_after_an_error_and_it_is_told(
-    changing: Client, database_url: str, caplog: pytest.LogCaptureFixture, clock: ManualClock
-) -> None:
+async def test_jobs_are_begun_again_after_an_error_and_it_is_told(changing, database_url, caplog, clock):
     async with (
         in_process(changing, clock=clock, rights="admin", jobs=1) as served,
         await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection,
@@ -81,20 +78,18 @@ async def test_jobs_are_begun_again_after_an_error_and_it_is_told(
         await eventually(lambda: served.state.jobs_readiness == "ok")
 
 
-async def test_no_jobs_are_spoken_of_where_none_are_done(filled: Client) -> None:
+async def test_no_jobs_are_spoken_of_where_none_are_done(filled):
     async with in_process(filled) as served:
         assert "jobs" not in await checks(served)
 
 
-async def test_a_removed_token_does_not_wait_for_models(
-    filled: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: ManualClock
-) -> None:
+async def test_a_removed_token_does_not_wait_for_models(filled, tmp_path, monkeypatch, clock):
     file = TokenFile(tmp_path / "tokens.json")
     file.add("ann", "read")
     loading, go_on = threading.Event(), threading.Event()
     whole = FixedSettings.reload
 
-    def slow(source: FixedSettings) -> Any:
+    def slow(source):
         loading.set()
         go_on.wait(LIMIT)
         return whole(source)
@@ -111,12 +106,10 @@ async def test_a_removed_token_does_not_wait_for_models(
             go_on.set()
 
 
-async def test_an_error_does_not_end_the_looking(
-    filled: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, clock: ManualClock
-) -> None:
+async def test_an_error_does_not_end_the_looking(filled, monkeypatch, caplog, clock):
     whole, failed = FixedSettings.has_changed, []
 
-    def once(source: FixedSettings) -> bool:
+    def once(source):
         if not failed:
             failed.append(1)
             raise RuntimeError("a disk that is gone")
@@ -130,18 +123,16 @@ async def test_an_error_does_not_end_the_looking(
 
 
 @pytest.mark.parametrize("error", [RuntimeError("a driver's"), asyncio.CancelledError()])
-async def test_a_client_that_could_not_be_opened_is_closed(
-    changing: Client, database_url: str, monkeypatch: pytest.MonkeyPatch, clock: ManualClock, error: BaseException
-) -> None:
+async def test_a_client_that_could_not_be_opened_is_closed(changing, database_url, monkeypatch, clock, error):
     del changing
-    closed: list[Client] = []
+    closed = []
     whole = Client.close
 
-    async def close(client: Client) -> None:
+    async def close(client):
         closed.append(client)
         await whole(client)
 
-    async def broken(_: Any) -> None:
+    async def broken(_):
         raise error
 
     async with in_process(url=database_url, clock=clock) as served:
@@ -157,15 +148,13 @@ async def test_a_client_that_could_not_be_opened_is_closed(
             assert "old ones are in use" in (await checks(served))["settings"]
 
 
-async def test_tokens_that_could_not_be_read_once_are_read_again(
-    filled: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_tokens_that_could_not_be_read_once_are_read_again(filled, tmp_path, monkeypatch, caplog):
     caplog.set_level(logging.ERROR, logger="semlex.server")
     file = TokenFile(tmp_path / "tokens.json")
     file.add("ann", "read")
     whole, failures = Path.read_bytes, [1] * 5
 
-    def failing(path: Path) -> bytes:
+    def failing(path):
         if path == file.path and failures:
             failures.pop()
             raise PermissionError(13, "Permission denied")
@@ -179,14 +168,14 @@ async def test_tokens_that_could_not_be_read_once_are_read_again(
         assert caplog.text.count("the changed token file is not used") == served.state.metrics.reloads["refused"] == 1
 
 
-def test_other_rights_of_a_file_are_a_change(tmp_path: Path) -> None:
+def test_other_rights_of_a_file_are_a_change(tmp_path):
     (tmp_path / "file").write_text("x")
     before = file_stamp(tmp_path / "file")
     (tmp_path / "file").chmod(0o640)
     assert file_stamp(tmp_path / "file") != before
 
 
-def test_a_file_of_tokens_keeps_its_owner_and_rights(tmp_path: Path) -> None:
+def test_a_file_of_tokens_keeps_its_owner_and_rights(tmp_path):
     file = TokenFile(tmp_path / "tokens.json")
     file.add("ann", "read")
     assert file.path.stat().st_mode & 0o777 == 0o600

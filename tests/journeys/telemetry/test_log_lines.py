@@ -8,9 +8,7 @@ import logging
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -22,11 +20,10 @@ from semlex.errors import ConfigurationError
 from semlex.server.observability import FIELDS, JsonLines, TextLines, log_to_stderr
 from semlex.testing import HashEmbedder
 from tests.support.http_server import COLLECTION, in_process
-from tests.support.shell import Shell
 
 
 @pytest.fixture
-def lines() -> Iterator[io.StringIO]:
+def lines():
     written = io.StringIO()
     handler = logging.StreamHandler(written)
     handler.setFormatter(JsonLines())
@@ -39,14 +36,14 @@ def lines() -> Iterator[io.StringIO]:
     logger.setLevel(level)
 
 
-def test_without_a_choice_of_the_program_nothing_is_written() -> None:
+def test_without_a_choice_of_the_program_nothing_is_written():
     # In a process of its own: in this one, commands may have chosen.
     program = "import logging, semlex; logging.getLogger('semlex').warning('x'); logging.warning('of the program')"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("", "WARNING:root:of the program\n")
 
 
-def test_every_logger_is_below_that_of_the_package() -> None:
+def test_every_logger_is_below_that_of_the_package():
     sources = [path.read_text(encoding="utf-8") for path in Path(semlex.__file__).parent.rglob("*.py")]
     found = [name for source in sources for name in re.findall(r"\bgetLogger\(([^)]*)\)", source)]
     others = {"__name__", '"psycopg"', "name"}  # `name` is that of a handler's own list
@@ -55,7 +52,7 @@ def test_every_logger_is_below_that_of_the_package() -> None:
 
 
 @given(st.text(), st.text(), st.integers(), st.booleans())
-def test_a_line_is_one_json_object_whatever_it_says(message: str, caller: str, status: int, has_failed: bool) -> None:
+def test_a_line_is_one_json_object_whatever_it_says(message, caller, status, has_failed):
     record = logging.LogRecord("semlex.server", logging.INFO, "x.py", 1, "%s", (message,), None)
     vars(record).update(caller=caller, status=status, hidden="secret")
     if has_failed:
@@ -70,7 +67,7 @@ def test_a_line_is_one_json_object_whatever_it_says(message: str, caller: str, s
 
 
 @pytest.mark.parametrize("formatter", [JsonLines(), TextLines()])
-def test_an_error_is_its_kind_and_place_and_not_its_message(formatter: logging.Formatter) -> None:
+def test_an_error_is_its_kind_and_place_and_not_its_message(formatter):
     try:
         try:
             raise KeyError("secretkey")  # noqa: TRY301
@@ -87,7 +84,7 @@ def test_an_error_is_its_kind_and_place_and_not_its_message(formatter: logging.F
     assert __name__.rpartition(".")[2] in line
 
 
-async def test_the_line_of_a_request_has_its_figures_and_no_text(database_url: str, lines: io.StringIO) -> None:
+async def test_the_line_of_a_request_has_its_figures_and_no_text(database_url, lines):
     async with Client(database_url, embedding_model=HashEmbedder(), use_reranking=False) as client:
         await client.collection(COLLECTION).add_documents([Document("secrettext of a key", id="d")])
         async with in_process(client) as served:
@@ -107,12 +104,12 @@ async def test_the_line_of_a_request_has_its_figures_and_no_text(database_url: s
     assert "secret" not in lines.getvalue()
 
 
-def test_there_are_two_forms(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_are_two_forms(monkeypatch):
     for name in ("semlex", "uvicorn.error"):
         logger = logging.getLogger(name)
         monkeypatch.setattr(logger, "handlers", [])
         monkeypatch.setattr(logger, "level", logger.level)
-    kinds: list[Any] = []
+    kinds = []
     for form in ("text", "json"):
         log_to_stderr(form)
         [handler] = logging.getLogger("semlex").handlers
@@ -122,7 +119,7 @@ def test_there_are_two_forms(monkeypatch: pytest.MonkeyPatch) -> None:
         log_to_stderr("xml")
 
 
-def test_timings_are_a_table_beside_the_answer(shell: Shell) -> None:
+def test_timings_are_a_table_beside_the_answer(shell):
     shell("index", "docs")
     found = shell("search", "key", "--timings", "--json")
     assert json.loads(found.stdout.splitlines()[-1])["timings"].keys() == {

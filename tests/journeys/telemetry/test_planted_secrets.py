@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
@@ -23,9 +20,9 @@ from semlex.reranking.remote import CohereReranker
 from semlex.server.observability import JsonLines, TextLines
 from semlex.server.tokens import TokenFile
 from tests.support.chat_servers import answer_text, chat_server
-from tests.support.http_server import COLLECTION, Served, in_process
+from tests.support.http_server import COLLECTION, in_process
 from tests.support.model_servers import ModelServerDouble, cut, echo, openai_embeddings, raw
-from tests.support.spans import Spans, recorded
+from tests.support.spans import recorded
 
 PASSWORD, KEY = "planted-password-7f3a", "planted-key-91c4"
 # Words, so that they are found and scored like others.
@@ -38,7 +35,7 @@ LOGGERS = ("semlex", "uvicorn", "psycopg", "asyncio", "opentelemetry")
 
 
 @contextmanager
-def logged() -> Iterator[io.StringIO]:
+def logged():
     """Every line, as the server writes them in both forms."""
     written = io.StringIO()
     with pytest.MonkeyPatch.context() as patch:
@@ -50,27 +47,25 @@ def logged() -> Iterator[io.StringIO]:
                 handlers[-1].setFormatter(formatter)
             patch.setattr(logger, "handlers", handlers)
             patch.setattr(logger, "level", logging.DEBUG)
-            logger.manager._clear_cache()  # type: ignore[attr-defined]  # of which levels are on
+            logger.manager._clear_cache()  # of which levels are on
         yield written
-    logging.getLogger().manager._clear_cache()  # type: ignore[attr-defined]
+    logging.getLogger().manager._clear_cache()
 
 
 class Place:
     """A server with secrets in all places, and what it has said."""
 
-    def __init__(
-        self, client: Client, served: Served, secret: str, models: ModelServerDouble, chat: ModelServerDouble
-    ) -> None:
+    def __init__(self, client, served, secret, models, chat):
         self.client, self.served, self.models, self.chat = client, served, models, chat
         self.secrets = (PASSWORD, KEY, secret)
         self.headers = {"Authorization": f"Bearer {secret}"}
-        self.problems: list[int] = []
+        self.problems = []
         self._said = ""
 
-    async def ask_all(self) -> None:
+    async def ask_all(self):
         """Requests of every kind, with and without the token."""
         found = {"query": QUESTION}
-        asked: list[tuple[str, Any]] = [
+        asked = [
             ("/v1/search", found | {"mode": "vector"}),
             ("/v1/search", found),
             ("/v1/search/many", {"queries": [QUESTION, "key"]}),
@@ -94,7 +89,7 @@ class Place:
         ready = await self.served.http.get("/readyz")
         self._said += figures.text + ready.text
 
-    async def _ask(self, path: str, body: Any, headers: dict[str, str]) -> None:
+    async def _ask(self, path, body, headers):
         answer = await self.served.post(path, body, headers=headers)
         if answer.status_code >= 400:
             self.problems.append(answer.status_code)
@@ -103,7 +98,7 @@ class Place:
             assert secret not in answer.text, path
             assert secret not in str(answer.headers), path
 
-    def check(self, lines: str, spans: Spans) -> None:
+    def check(self, lines, spans):
         for where, text in (("bodies", self._said), ("log", lines), ("spans", spans.text())):
             assert text, where
             for secret in (*self.secrets, TEXT, QUESTION):
@@ -111,7 +106,7 @@ class Place:
 
 
 @asynccontextmanager
-async def place(url: str, folder: Path) -> AsyncIterator[Place]:
+async def place(url, folder):
     tokens = TokenFile(folder / "tokens.json")
     secret = tokens.add("planted", "admin")
     say = answer_text([("It is so.", [(1, TEXT)])])
@@ -135,28 +130,28 @@ async def place(url: str, folder: Path) -> AsyncIterator[Place]:
                 yield Place(client, served, secret, models, chat)
 
 
-def nothing(_place: Place, _url: str) -> None:
+def nothing(_place, _url):
     """Only what the requests themselves have wrong."""
 
 
-def models_fail(where: Place, _url: str) -> None:
+def models_fail(where, _url):
     where.models.then(*MODEL_FAULTS * 40)
     where.chat.then(*MODEL_FAULTS * 10)
 
 
-def the_server_refuses_rows(_place: Place, url: str) -> None:
+def the_server_refuses_rows(_place, url):
     with psycopg.connect(url, autocommit=True) as connection:
         table = sql.Identifier("semlex", f"{COLLECTION}_chunk")
         check = sql.SQL("ALTER TABLE {} ADD CHECK (chunk_id IS NULL) NOT VALID").format(table)
         connection.execute(check)
 
 
-def tables_are_gone(_place: Place, url: str) -> None:
+def tables_are_gone(_place, url):
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(sql.SQL("DROP TABLE {} CASCADE").format(sql.Identifier("semlex", f"{COLLECTION}_chunk")))
 
 
-def the_database_is_gone(place: Place, url: str) -> None:
+def the_database_is_gone(place, url):
     pool = place.client._resources.database._pool
     assert pool is not None
     pool.timeout = 0.1  # expires
@@ -166,10 +161,10 @@ def the_database_is_gone(place: Place, url: str) -> None:
         connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name])
 
 
-def all_is_broken(_place: Place, _url: str) -> None:
+def all_is_broken(_place, _url):
     """What nobody expects: an error that quotes everything."""
 
-    async def broken(*_: object, **__: object) -> None:
+    async def broken(*_, **__):
         try:
             raise ValueError(PASSWORD, KEY)  # noqa: TRY301
         except ValueError as error:
@@ -182,7 +177,7 @@ def all_is_broken(_place: Place, _url: str) -> None:
     patch.setattr("semlex.retriever.fields.Fields.facets", broken)
 
 
-_patches: list[pytest.MonkeyPatch] = []
+_patches = []
 
 
 @pytest.mark.slow
@@ -197,13 +192,7 @@ _patches: list[pytest.MonkeyPatch] = []
         (all_is_broken, {500}),
     ],
 )
-async def test_planted_secrets_are_nowhere(
-    database_url: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    fail: Callable[[Place, str], None],
-    seen: set[int],
-) -> None:
+async def test_planted_secrets_are_nowhere(database_url, tmp_path, monkeypatch, fail, seen):
     monkeypatch.setattr(http_client, "FIRST_WAIT_SECONDS", 0.001)
     try:
         with logged() as lines, recorded() as spans:
@@ -217,7 +206,7 @@ async def test_planted_secrets_are_nowhere(
             _patches.pop().undo()
 
 
-async def test_a_server_that_cannot_be_reached_hears_no_password_repeated() -> None:
+async def test_a_server_that_cannot_be_reached_hears_no_password_repeated():
     with logged() as lines, recorded() as spans:
         client = Client(f"postgresql://ann:{PASSWORD}@127.0.0.1:1/handbook", embedding_model="none")
         with pytest.raises(SemlexError) as refused:

@@ -6,10 +6,7 @@ import asyncio
 import inspect
 import json
 import sys
-from collections.abc import AsyncIterator, Iterator
-from typing import Any
 
-import psycopg
 import pytest
 from opentelemetry import trace
 from opentelemetry.trace import SpanKind, StatusCode
@@ -25,7 +22,7 @@ from semlex.testing import HashEmbedder
 from tests.support.chat_servers import answer_text, chat_server
 from tests.support.http_server import in_process
 from tests.support.model_servers import status
-from tests.support.spans import Spans, recorded
+from tests.support.spans import recorded
 
 TEXTS = ["A key is rotated every 90 days.", "Keys lie in the vault.", "A banana is a fruit."]
 QUESTION = "secretquestion rotated key"
@@ -34,19 +31,19 @@ QUESTION = "secretquestion rotated key"
 class TracedEmbedder(HashEmbedder):
     """A model with a span of its own, as instrumented clients of model servers have."""
 
-    def embed_query(self, text: str) -> Any:
+    def embed_query(self, text):
         with trace.get_tracer_provider().get_tracer("model").start_as_current_span("inside the model"):
             return super().embed_query(text)
 
 
 @pytest.fixture
-def spans() -> Iterator[Spans]:
+def spans():
     with recorded() as kept:
         yield kept
 
 
 @pytest.fixture
-async def client(database_url: str) -> AsyncIterator[Client]:
+async def client(database_url):
     reranker = TermOverlapReranker()
     async with Client(
         database_url, embedding_model=TracedEmbedder(), reranker_model=reranker, use_reranking=True
@@ -56,7 +53,7 @@ async def client(database_url: str) -> AsyncIterator[Client]:
         yield opened
 
 
-async def test_a_search_is_one_tree_of_spans(client: Client, spans: Spans) -> None:
+async def test_a_search_is_one_tree_of_spans(client, spans):
     spans.forget()
     with spans.tracer.start_as_current_span("request"):
         await client.collection("handbook").search(QUESTION, 2)
@@ -77,17 +74,17 @@ async def test_a_search_is_one_tree_of_spans(client: Client, spans: Spans) -> No
         "semlex.hits": 2,
     }
     [embedding] = spans.named("embeddings")
-    assert embedding.attributes["gen_ai.embeddings.dimension.count"] == 64  # type: ignore[index]
+    assert embedding.attributes["gen_ai.embeddings.dimension.count"] == 64
     [reading] = spans.named("search postgresql")
-    assert reading.attributes["db.system.name"] == "postgresql"  # type: ignore[index]
-    assert reading.attributes["db.operation.name"] == "search"  # type: ignore[index]
-    assert reading.attributes["db.namespace"]  # type: ignore[index]
+    assert reading.attributes["db.system.name"] == "postgresql"
+    assert reading.attributes["db.operation.name"] == "search"
+    assert reading.attributes["db.namespace"]
     assert reading.kind is SpanKind.CLIENT
     assert all(one.status.status_code is StatusCode.UNSET for one in spans.all())
 
 
-async def test_searches_at_the_same_time_do_not_mix(client: Client, spans: Spans) -> None:
-    async def request(number: int) -> None:
+async def test_searches_at_the_same_time_do_not_mix(client, spans):
+    async def request(number):
         with spans.tracer.start_as_current_span(f"request {number}"):
             await client.collection("handbook").search(f"key {number}", 1)
 
@@ -99,7 +96,7 @@ async def test_searches_at_the_same_time_do_not_mix(client: Client, spans: Spans
     assert len({one.context.trace_id for one in spans.all()}) == 8
 
 
-def test_spans_of_a_program_without_an_event_loop_nest_too(database_url: str, spans: Spans) -> None:
+def test_spans_of_a_program_without_an_event_loop_nest_too(database_url, spans):
     with SyncClient(database_url, embedding_model=TracedEmbedder(), use_reranking=False) as client:
         client.collection("handbook").add_documents([Document(TEXTS[0], id="d")])
         spans.forget()
@@ -109,9 +106,7 @@ def test_spans_of_a_program_without_an_event_loop_nest_too(database_url: str, sp
     assert spans.path(spans.named("inside")[0])[1:3] == ["retrieval handbook", "embeddings semlex.testing/hash"]
 
 
-async def test_texts_stand_in_no_span_and_the_question_by_choice(
-    client: Client, spans: Spans, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_texts_stand_in_no_span_and_the_question_by_choice(client, spans, monkeypatch):
     collection = client.collection("handbook")
     for value in ("", "false", "no_content", "event_only"):
         monkeypatch.setenv(CONTENT_VARIABLE, value)
@@ -122,63 +117,61 @@ async def test_texts_stand_in_no_span_and_the_question_by_choice(
     spans.forget()
     found = await collection.search(QUESTION, 2)
     [retrieval] = spans.named("retrieval")
-    assert retrieval.attributes["gen_ai.retrieval.query.text"] == QUESTION  # type: ignore[index]
-    listed = retrieval.attributes["gen_ai.retrieval.documents"]  # type: ignore[index]
-    assert [one["id"] for one in json.loads(listed)] == [hit.id for hit in found]  # type: ignore[arg-type]
+    assert retrieval.attributes["gen_ai.retrieval.query.text"] == QUESTION
+    listed = retrieval.attributes["gen_ai.retrieval.documents"]
+    assert [one["id"] for one in json.loads(listed)] == [hit.id for hit in found]
     assert not any(text in spans.text() for text in TEXTS)
 
 
-async def test_a_database_error_is_its_sqlstate_and_no_message(database_url: str, spans: Spans) -> None:
+async def test_a_database_error_is_its_sqlstate_and_no_message(database_url, spans):
     async with Database(database_url) as database:
 
-        async def fail(connection: psycopg.AsyncConnection[Any]) -> None:
+        async def fail(connection):
             await connection.execute("SELECT 'secretvalue'::int")
 
         with pytest.raises(StoreError):
             await database.read("look at it", fail)
     [one] = spans.named("look at it")
-    assert one.attributes["db.response.status_code"] == "22P02"  # type: ignore[index]
-    assert one.attributes["error.type"] == "StoreError"  # type: ignore[index]
+    assert one.attributes["db.response.status_code"] == "22P02"
+    assert one.attributes["error.type"] == "StoreError"
     assert (one.status.status_code, one.status.description) == (StatusCode.ERROR, None)
     assert one.events == ()
     assert "secretvalue" not in spans.text()
 
 
-async def test_another_try_is_an_event(database_url: str, spans: Spans) -> None:
+async def test_another_try_is_an_event(database_url, spans):
     tries = []
     async with Database(database_url) as database:
 
-        async def once_more(connection: psycopg.AsyncConnection[Any]) -> None:
+        async def once_more(connection):
             tries.append(connection)
             if len(tries) == 1:
                 await connection.execute("DO $$BEGIN RAISE EXCEPTION 'x' USING ERRCODE = '40001'; END$$")
 
         await database.read("look at it", once_more)
     [one] = spans.named("look at it")
-    assert [(event.name, event.attributes["db.response.status_code"]) for event in one.events] == [  # type: ignore[index]
-        ("retry", "40001")
-    ]
+    assert [(event.name, event.attributes["db.response.status_code"]) for event in one.events] == [("retry", "40001")]
     assert one.status.status_code is StatusCode.UNSET
 
 
-async def test_a_leg_that_fails_is_told(client: Client, spans: Spans, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_leg_that_fails_is_told(client, spans, monkeypatch):
     collection = client.collection("handbook")
     await collection.search("warm", 1)
 
-    def broken(_self: object, text: str) -> None:
+    def broken(_self, text):
         raise ValueError(text)
 
     monkeypatch.setattr(TracedEmbedder, "embed_query", broken)
     spans.forget()
     await collection.search(QUESTION, 1)
     [retrieval], [embedding] = spans.named("retrieval"), spans.named("embeddings")
-    assert retrieval.attributes["semlex.failed_legs"] == ("vector",)  # type: ignore[index]
-    assert embedding.attributes["error.type"] == "ValueError"  # type: ignore[index]
+    assert retrieval.attributes["semlex.failed_legs"] == ("vector",)
+    assert embedding.attributes["error.type"] == "ValueError"
     assert "secretquestion" not in spans.text()
 
 
 @pytest.mark.parametrize("way", ["complete", "stream", "closed", "refused"])
-async def test_a_chat_is_one_span_as_long_as_it_is_read(spans: Spans, way: str) -> None:
+async def test_a_chat_is_one_span_as_long_as_it_is_read(spans, way):
     say = answer_text([("secretanswer", [(1, "q")])])
     with chat_server(lambda _request: say, [status(500)] * 9 if way == "refused" else []) as server:
         model = OpenAIChatModel("tiny", server.url, attempts=1)
@@ -193,27 +186,27 @@ async def test_a_chat_is_one_span_as_long_as_it_is_read(spans: Spans, way: str) 
                     pieces = model.stream([{"role": "user", "content": "secretquestion"}])
                     next(pieces)
                     # Whoever reads has the span that he had.
-                    assert trace.get_current_span().name == "request"  # type: ignore[attr-defined]
+                    assert trace.get_current_span().name == "request"
                     assert spans.named("chat") == []
-                    _ = pieces.close() if way == "closed" else list(pieces)  # type: ignore[attr-defined]
+                    _ = pieces.close() if way == "closed" else list(pieces)
         finally:
             model.close()
     [chat] = spans.named("chat")
     assert spans.path(chat) == ["request", "chat tiny"]
     assert chat.kind is SpanKind.CLIENT
-    counted = (chat.attributes.get("gen_ai.usage.input_tokens"), chat.attributes.get("gen_ai.usage.output_tokens"))  # type: ignore[union-attr]
+    counted = (chat.attributes.get("gen_ai.usage.input_tokens"), chat.attributes.get("gen_ai.usage.output_tokens"))
     assert counted == ((11, 7) if way in ("complete", "stream") else (None, None))
-    assert chat.attributes.get("error.type") == ("ModelServerError" if way == "refused" else None)  # type: ignore[union-attr]
+    assert chat.attributes.get("error.type") == ("ModelServerError" if way == "refused" else None)
     assert "secret" not in spans.text()
 
 
-async def test_without_a_provider_a_search_does_few_calls_more(client: Client) -> None:
+async def test_without_a_provider_a_search_does_few_calls_more(client):
     """Counted, not timed: how often a function of the package that makes spans is entered."""
     collection = client.collection("handbook")
     await collection.search("warm", 1)
     calls = 0
 
-    def count(frame: Any, event: str, _argument: object) -> None:
+    def count(frame, event, _argument):
         nonlocal calls
         calls += event == "call" and frame.f_code.co_filename == semlex.telemetry.__file__
 
@@ -226,15 +219,13 @@ async def test_without_a_provider_a_search_does_few_calls_more(client: Client) -
     assert 0 < calls <= 20
 
 
-async def test_nothing_is_imported_and_all_works_where_it_is_not_installed(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_nothing_is_imported_and_all_works_where_it_is_not_installed(client, monkeypatch):
     for name in [name for name in sys.modules if name.startswith("opentelemetry")]:
         monkeypatch.delitem(sys.modules, name)
-    asked: list[str] = []
+    asked = []
 
     class Missing:
-        def find_spec(self, name: str, *_: object) -> None:
+        def find_spec(self, name, *_):
             asked.extend([name] if name.startswith("opentelemetry") else [])
 
     monkeypatch.setattr(sys, "meta_path", [Missing(), *sys.meta_path])
@@ -244,14 +235,14 @@ async def test_nothing_is_imported_and_all_works_where_it_is_not_installed(
     assert span(Work.CHAT, "tiny").is_recorded is False
 
 
-def test_a_span_that_is_not_recorded_can_do_what_a_recorded_one_can() -> None:
+def test_a_span_that_is_not_recorded_can_do_what_a_recorded_one_can():
     recorded_kind = semlex.telemetry._RecordedSpan
     names = [name for name, _ in inspect.getmembers(recorded_kind, callable) if not name.startswith("_")]
     for name in names:
         assert inspect.signature(getattr(Span, name)) == inspect.signature(getattr(recorded_kind, name))
 
 
-async def test_a_request_is_a_span_below_that_of_its_sender(client: Client, spans: Spans) -> None:
+async def test_a_request_is_a_span_below_that_of_its_sender(client, spans):
     sender = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     async with in_process(client) as served:
         spans.forget()
@@ -259,12 +250,9 @@ async def test_a_request_is_a_span_below_that_of_its_sender(client: Client, span
         await served.http.get("/v1/documents/secretpath?x=secretvalue")
         await served.http.get("/v1/chunks?filters=secretfilter")
     [search] = spans.named("POST /v1/search")
-    assert (search.context.trace_id, search.parent.span_id) == (  # type: ignore[union-attr]
-        0x0AF7651916CD43DD8448EB211C80319C,
-        0xB7AD6B7169203331,
-    )
+    assert (search.context.trace_id, search.parent.span_id) == (0x0AF7651916CD43DD8448EB211C80319C, 0xB7AD6B7169203331)
     assert search.kind is SpanKind.SERVER
-    assert {name: value for name, value in search.attributes.items() if name != "semlex.request_id"} == {  # type: ignore[union-attr]
+    assert {name: value for name, value in search.attributes.items() if name != "semlex.request_id"} == {
         "url.scheme": "http",
         "http.request.method": "POST",
         "http.route": "/v1/search",

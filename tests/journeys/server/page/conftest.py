@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
-
 import pytest
 
 from semlex import Document, SyncClient
 from semlex.testing import HashEmbedder
-from tests.support.browser import Browser, browser_of, required_executable
+from tests.support.browser import browser_of, required_executable
 from tests.support.folders import DATA
 from tests.support.http_server import COLLECTION, in_a_thread
 from tests.support.shown import Shown
@@ -20,18 +17,18 @@ TWINS = [
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
+def browser():
     with browser_of(required_executable()) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def judged_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def judged_folder(tmp_path_factory):
     return tmp_path_factory.mktemp("judged")
 
 
 @pytest.fixture(scope="module")
-def handbook_url(new_database: Callable[[], str]) -> str:
+def handbook_url(new_database):
     """A database whose collection holds some pages of a manual, and six documents with one text."""
     url = new_database()
     with SyncClient(url, embedding_model=HashEmbedder(), use_reranking=False) as client:
@@ -42,7 +39,7 @@ def handbook_url(new_database: Callable[[], str]) -> str:
 
 
 @pytest.fixture(scope="module")
-def shown(handbook_url: str, browser: Browser, judged_folder: Path) -> Iterator[Shown]:
+def shown(handbook_url, browser, judged_folder):
     """The page of a server that stores judgements."""
     with in_a_thread(handbook_url, judgements=judged_folder, rights="write") as (host, port):
         yield Shown(browser, f"http://{host}:{port}", COLLECTION)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import signal
 import sys
-from collections.abc import Iterator
 from contextlib import contextmanager
 
 import httpx2
@@ -14,13 +13,12 @@ import pytest
 from semlex.cli.commands import serve as command
 from semlex.server import observability
 from semlex.server.options import ServeOptions
-from tests.support.shell import Shell, Started
 
 pytestmark = pytest.mark.slow
 
 
 @contextmanager
-def running(shell: Shell, *arguments: str) -> Iterator[tuple[Started, str]]:
+def running(shell, *arguments):
     """The process, and the address that it prints; a browser that is started leaves a file."""
     browser = shell.folder / "browser"
     browser.write_text(f"#!/bin/sh\ntouch {shell.folder}/opened\n")
@@ -36,7 +34,7 @@ def running(shell: Shell, *arguments: str) -> Iterator[tuple[Started, str]]:
         yield process, found[1]
 
 
-def test_ui_serves_the_page_until_it_is_interrupted(shell: Shell) -> None:
+def test_ui_serves_the_page_until_it_is_interrupted(shell):
     shell("index", "docs")
     with running(shell, "ui", "--judgements", "judged") as (process, address):
         base = address.rstrip("/")
@@ -50,8 +48,8 @@ def test_ui_serves_the_page_until_it_is_interrupted(shell: Shell) -> None:
     assert not (shell.folder / "opened").exists()
 
 
-def test_ui_only_reads_unless_a_folder_for_judgements_is_given(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    served: list[ServeOptions] = []
+def test_ui_only_reads_unless_a_folder_for_judgements_is_given(shell, monkeypatch):
+    served = []
     parts = (lambda options, *_: served.append(options)), ServeOptions
     monkeypatch.setattr(command, "server_parts", lambda _: parts)
     monkeypatch.setattr(observability, "log_to_stderr", lambda *_, **__: None)
@@ -62,7 +60,7 @@ def test_ui_only_reads_unless_a_folder_for_judgements_is_given(shell: Shell, mon
     assert [(one.rights, one.judgements) for one in served] == [("read", None), ("write", folder), ("admin", None)]
 
 
-def test_a_folder_that_was_tried_is_opened_with_its_question(shell: Shell) -> None:
+def test_a_folder_that_was_tried_is_opened_with_its_question(shell):
     with running(shell, "try", "docs", "where is a key?", "--open") as (_, address):
         assert re.search(r"#search\?collection=try_docs_\w+&q=where\+is\+a\+key%3F$", address)
     assert not (shell.folder / "opened").exists()
@@ -70,9 +68,9 @@ def test_a_folder_that_was_tried_is_opened_with_its_question(shell: Shell) -> No
     assert "exclude each other" in refused.stderr
 
 
-def test_a_browser_is_opened_for_somebody_who_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_browser_is_opened_for_somebody_who_looks(monkeypatch):
     class Terminal:
-        def isatty(self) -> bool:
+        def isatty(self):
             return True
 
     for name in command.DISPLAYS:

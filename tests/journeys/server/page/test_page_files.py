@@ -6,12 +6,9 @@ import asyncio
 import json
 import logging
 import threading
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from semlex import Client
 from semlex.evaluation.datasets import JudgementFolder, read_judged_set
 from semlex.server.routes.page import FOLDER, page_files
 from semlex.server.tokens import TokenFile
@@ -21,11 +18,11 @@ from tests.support.waiting import LIMIT, eventually
 LONGEST = 300
 
 
-def walked(folder: Path) -> list[Path]:
+def walked(folder):
     return list(folder.rglob("*"))
 
 
-async def test_files_are_sent_with_their_types_and_asked_for_again(filled: Client) -> None:
+async def test_files_are_sent_with_their_types_and_asked_for_again(filled):
     async with in_process(filled) as served:
         for name, file in page_files().items():
             path = "/" if name == "index.html" else f"/page/{name}"
@@ -45,13 +42,13 @@ async def test_files_are_sent_with_their_types_and_asked_for_again(filled: Clien
         assert (await served.http.get("/v1/collections")).headers["cache-control"] == "no-store"
 
 
-def test_every_file_is_sent_and_short() -> None:
+def test_every_file_is_sent_and_short():
     assert {path.name for path in FOLDER.iterdir()} == page_files().keys()
     long = {path.name for path in FOLDER.iterdir() if len(path.read_text("utf-8").splitlines()) > LONGEST}
     assert long == set()
 
 
-def test_no_file_reads_texts_as_markup_or_asks_elsewhere() -> None:
+def test_no_file_reads_texts_as_markup_or_asks_elsewhere():
     for path in FOLDER.iterdir():
         text = path.read_text("utf-8").replace("http://www.w3.org/2000/svg", "")
         for forbidden in (
@@ -70,7 +67,7 @@ def test_no_file_reads_texts_as_markup_or_asks_elsewhere() -> None:
 
 
 @pytest.mark.slow
-async def test_the_page_needs_no_token_and_what_it_asks_does(filled: Client, tmp_path: Path) -> None:
+async def test_the_page_needs_no_token_and_what_it_asks_does(filled, tmp_path):
     tokens = TokenFile(tmp_path / "tokens.json")
     reader, writer = tokens.add("reader", "read"), tokens.add("writer", "write")
     other = tokens.add("other", "write", ("elsewhere",))
@@ -88,7 +85,7 @@ async def test_the_page_needs_no_token_and_what_it_asks_does(filled: Client, tmp
     assert read_judged_set(tmp_path / "judged" / COLLECTION).judgements == {"q1": {"d0": 3}}
 
 
-async def test_files_do_not_count_among_the_requests_of_a_minute(filled: Client, tmp_path: Path) -> None:
+async def test_files_do_not_count_among_the_requests_of_a_minute(filled, tmp_path):
     secret = TokenFile(tmp_path / "tokens.json").add("reader", "read")
     headers = {"Authorization": f"Bearer {secret}"}
     async with in_process(filled, token_file=tmp_path / "tokens.json", rate=2) as served:
@@ -98,7 +95,7 @@ async def test_files_do_not_count_among_the_requests_of_a_minute(filled: Client,
         assert statuses == [200, 200, 429]
 
 
-async def test_judgements_that_cannot_be_stored_are_refused(filled: Client, tmp_path: Path) -> None:
+async def test_judgements_that_cannot_be_stored_are_refused(filled, tmp_path):
     async with in_process(filled, rights="write", judgements=tmp_path) as served:
         for wrong in (
             {"question": "q", "judgements": {"d0": 4}},
@@ -120,24 +117,22 @@ async def test_judgements_that_cannot_be_stored_are_refused(filled: Client, tmp_
 class CountedLock:
     """Counts who has asked for it."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self._lock, self.asked = threading.Lock(), 0
 
-    def __enter__(self) -> None:
+    def __enter__(self):
         self.asked += 1
         self._lock.acquire()
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self._lock.release()
 
 
-async def test_judgements_of_a_client_that_left_are_kept_beside_the_next(
-    filled: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_judgements_of_a_client_that_left_are_kept_beside_the_next(filled, tmp_path, monkeypatch):
     """The first one's thread is still writing when the second one asks."""
     writing, go_on, whole = threading.Event(), threading.Event(), JudgementFolder._write
 
-    def slow(folder: JudgementFolder, *rows: Any) -> None:
+    def slow(folder, *rows):
         writing.set()
         assert go_on.wait(LIMIT)
         whole(folder, *rows)
@@ -160,9 +155,7 @@ async def test_judgements_of_a_client_that_left_are_kept_beside_the_next(
 
 
 @pytest.mark.slow
-async def test_readers_and_errors_do_not_name_folders(
-    filled: Client, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_readers_and_errors_do_not_name_folders(filled, tmp_path, caplog):
     caplog.set_level(logging.WARNING, logger="semlex.server")
     given = {"question": "q", "judgements": {"d0": 1}}
     async with in_process(filled, rights="write", judgements=tmp_path / "judged") as served:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
 from semlex import Document, SyncClient
 from semlex.cli.terminal import marked_text
 from semlex.testing import HashEmbedder
-from tests.support.browser import Browser, Page
 from tests.support.http_server import COLLECTION, in_a_thread
 from tests.support.shown import HAS_HITS, Shown, candidates, click, show_all
 
@@ -54,13 +51,11 @@ LOOK = """({ tags: [...new Set([...document.querySelectorAll('*')].map((one) => 
 
 
 @pytest.fixture(scope="module")
-def hostile(
-    new_database: Callable[[], str], browser: Browser, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Shown]:
+def hostile(new_database, browser, tmp_path_factory):
     url = new_database()
     folder = tmp_path_factory.mktemp("hostile")
     for number, attack in enumerate(ATTACKS):
-        path: Path = folder / f"{number} {attack.replace('/', '|')[:80]}.md"
+        path = folder / f"{number} {attack.replace('/', '|')[:80]}.md"
         path.write_text(f"# {attack}\n\nThe key is turned. {attack}\n\n## key {attack}\n\nAnother key.\n", "utf-8")
     documents = [
         Document(
@@ -78,7 +73,7 @@ def hostile(
         yield Shown(browser, f"http://{host}:{port}", COLLECTION)
 
 
-def check(page: Page, address: str) -> None:
+def check(page, address):
     found = page.value(LOOK)
     assert found["broken"] is None
     assert set(found["tags"]) <= OWN
@@ -88,7 +83,7 @@ def check(page: Page, address: str) -> None:
     assert found["base"].startswith(address)
 
 
-def test_hits_stay_text(hostile: Shown) -> None:
+def test_hits_stay_text(hostile):
     for question in ("key", ATTACKS[1]):
         with hostile.at(q=question) as page:
             page.wait(HAS_HITS)
@@ -107,7 +102,7 @@ def test_hits_stay_text(hostile: Shown) -> None:
                 assert page.value("document.documentElement.scrollWidth") == width
 
 
-def test_values_that_are_chosen_stay_text(hostile: Shown) -> None:
+def test_values_that_are_chosen_stay_text(hostile):
     with hostile.at(q="key") as page:
         page.wait(HAS_HITS)
         page.value("document.querySelector('.filters').open = true")
@@ -117,7 +112,7 @@ def test_values_that_are_chosen_stay_text(hostile: Shown) -> None:
         check(page, hostile.address)
 
 
-def test_documents_and_their_headings_stay_text(hostile: Shown) -> None:
+def test_documents_and_their_headings_stay_text(hostile):
     with hostile.at("documents") as page:
         page.wait("document.querySelectorAll('main table').length === 2")
         check(page, hostile.address)
@@ -133,7 +128,7 @@ def test_documents_and_their_headings_stay_text(hostile: Shown) -> None:
         assert page.errors == []
 
 
-def test_reasons_and_judgements_stay_text(hostile: Shown) -> None:
+def test_reasons_and_judgements_stay_text(hostile):
     with hostile.at(q="key", told=False) as page:
         page.wait(HAS_HITS)
         for name in (ATTACKS[1], f"0 {ATTACKS[0]}", "x" * 3000):
@@ -148,7 +143,7 @@ def test_reasons_and_judgements_stay_text(hostile: Shown) -> None:
         check(page, hostile.address)
 
 
-def test_the_page_cannot_make_markup_of_a_text(hostile: Shown) -> None:
+def test_the_page_cannot_make_markup_of_a_text(hostile):
     attempts = (
         "document.body.innerHTML = '<b>x</b>'",
         "document.body.insertAdjacentHTML('beforeend', '<b>x</b>')",
@@ -185,7 +180,7 @@ DRAWN = [
 ]
 
 
-def test_stars_of_a_text_are_told_from_marks_and_markdown(hostile: Shown) -> None:
+def test_stars_of_a_text_are_told_from_marks_and_markdown(hostile):
     with hostile.at() as page:
         for excerpt, content in STARRED:
             wanted = marked_text(excerpt, content, "bold")
@@ -206,7 +201,7 @@ def test_stars_of_a_text_are_told_from_marks_and_markdown(hostile: Shown) -> Non
             assert found == wanted
 
 
-def test_marks_are_those_of_the_library(hostile: Shown) -> None:
+def test_marks_are_those_of_the_library(hostile):
     with hostile.asking("key of words", told=False) as page:
         show_all(page)
         hits = candidates(page, "key of words")["hits"]

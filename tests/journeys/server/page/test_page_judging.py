@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
 from semlex.evaluation.datasets import read_judged_set
-from tests.support.browser import Browser, Page
 from tests.support.http_server import COLLECTION, in_a_thread
 from tests.support.shell import run_here
 from tests.support.shown import HAS_HITS, Shown, click, hold, order, release
@@ -21,7 +19,7 @@ PRESSED = (
 )
 
 
-def test_hits_are_judged_with_one_key_and_eval_reads_them(shown: Shown, judged_folder: Path, handbook_url: str) -> None:
+def test_hits_are_judged_with_one_key_and_eval_reads_them(shown, judged_folder, handbook_url):
     judged = judged_folder / COLLECTION
     for question in ("how do I rotate keys", "rotated keys of the vaults"):
         with shown.asking(question) as page:
@@ -48,7 +46,7 @@ def test_hits_are_judged_with_one_key_and_eval_reads_them(shown: Shown, judged_f
     assert "keyword" in summary["systems"]
 
 
-def test_without_a_folder_the_files_are_downloaded(handbook_url: str, browser: Browser, tmp_path: Path) -> None:
+def test_without_a_folder_the_files_are_downloaded(handbook_url, browser, tmp_path):
     with in_a_thread(handbook_url) as (host, port):
         with Shown(browser, f"http://{host}:{port}", COLLECTION).asking("how do I  rotate keys") as page:
             page.ask("Page.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
@@ -66,13 +64,13 @@ def test_without_a_folder_the_files_are_downloaded(handbook_url: str, browser: B
         assert found.judgements == {"q1": {ids[0]: 2, ids[1]: 0}}
 
 
-def ask(page: Page, question: str) -> None:
+def ask(page, question):
     page.value("(() => { const it = document.getElementById('question'); it.focus(); it.select(); })()")
     page.write(question)
     page.press("Enter")
 
 
-def test_the_last_of_two_quick_judgements_is_kept(shown: Shown, judged_folder: Path) -> None:
+def test_the_last_of_two_quick_judgements_is_kept(shown, judged_folder):
     with shown.asking("keys judged twice") as page:
         page.wait("document.querySelector('.judging p') !== null")
         hold(page, "v1/judgements")
@@ -93,7 +91,7 @@ def test_the_last_of_two_quick_judgements_is_kept(shown: Shown, judged_folder: P
     assert found.judgements[query] == {first: 2}
 
 
-def test_late_judgements_of_an_older_question_are_not_shown(shown: Shown, judged_folder: Path) -> None:
+def test_late_judgements_of_an_older_question_are_not_shown(shown, judged_folder):
     with shown.asking("vaults of the keys") as page:
         page.press("j")
         page.press("3")
@@ -120,7 +118,7 @@ def test_late_judgements_of_an_older_question_are_not_shown(shown: Shown, judged
     assert judged["vaults of the keys"] == {first: 3}
 
 
-def test_until_the_next_hits_are_there_the_shown_ones_are_judged_and_explained(shown: Shown) -> None:
+def test_until_the_next_hits_are_there_the_shown_ones_are_judged_and_explained(shown):
     with shown.asking("rotated keys") as page:
         page.wait("document.querySelector('.judging p') !== null")
         hold(page, "v1/")

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
-
 import pytest
 
 from semlex import Document, SyncClient
 from semlex.server.tokens import TokenFile
 from semlex.testing import HashEmbedder
-from tests.support.browser import Browser
 from tests.support.http_server import COLLECTION, in_a_thread
 from tests.support.job_clients import sql
 from tests.support.shown import HAS_HITS, RING, TIMERS, Shown, click, hold, order, release
@@ -20,7 +16,7 @@ TEXT = "document.querySelector('main').innerText"
 
 
 @pytest.fixture(scope="module")
-def url(new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory) -> str:
+def url(new_database, tmp_path_factory):
     """A database with three collections: of both legs, of words alone, and without documents."""
     url = new_database()
     manual = tmp_path_factory.mktemp("manual")
@@ -39,12 +35,12 @@ def url(new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.fixture(scope="module")
-def served(url: str, browser: Browser) -> Iterator[Shown]:
+def served(url, browser):
     with in_a_thread(url) as (host, port):
         yield Shown(browser, f"http://{host}:{port}", COLLECTION)
 
 
-def test_a_token_is_asked_for_and_kept_below_a_path(url: str, browser: Browser, tmp_path: Path) -> None:
+def test_a_token_is_asked_for_and_kept_below_a_path(url, browser, tmp_path):
     secret = TokenFile(tmp_path / "tokens.json").add("ann", "read")
     with (
         in_a_thread(url, token_file=tmp_path / "tokens.json", below="/docs/search") as (host, port),
@@ -69,7 +65,7 @@ def test_a_token_is_asked_for_and_kept_below_a_path(url: str, browser: Browser, 
         assert not [one for one in page.errors if "Failed to load resource" not in one]
 
 
-def test_where_one_leg_answers_alone_there_is_nothing_to_weigh(served: Shown) -> None:
+def test_where_one_leg_answers_alone_there_is_nothing_to_weigh(served):
     with served.at(collection="words", q="key number 7") as page:
         page.wait(HAS_HITS)
         assert page.value("document.querySelector('.weighing').offsetParent === null")
@@ -79,7 +75,7 @@ def test_where_one_leg_answers_alone_there_is_nothing_to_weigh(served: Shown) ->
         assert page.value("document.activeElement.tagName") == "ARTICLE"
 
 
-def test_nothing_found_and_nothing_there_are_told(served: Shown) -> None:
+def test_nothing_found_and_nothing_there_are_told(served):
     with served.at(collection="empty") as page:
         page.value(TIMERS)  # what is said to those who listen stays
         page.wait("document.activeElement.id === 'question'")
@@ -91,7 +87,7 @@ def test_nothing_found_and_nothing_there_are_told(served: Shown) -> None:
         page.wait(f"{TEXT}.includes('semlex index FOLDER --collection empty')")
 
 
-def test_another_collection_is_chosen(served: Shown) -> None:
+def test_another_collection_is_chosen(served):
     with served.asking("key number 7") as page:
         page.value("document.getElementById('collection').value = 'words'")
         page.value("document.getElementById('collection').dispatchEvent(new Event('change'))")
@@ -109,7 +105,7 @@ def test_another_collection_is_chosen(served: Shown) -> None:
         page.wait(f"{TEXT}.startsWith('No collection elsewhere')")
 
 
-def test_before_a_question_there_are_examples(served: Shown) -> None:
+def test_before_a_question_there_are_examples(served):
     with served.at() as page:
         click(page, ".examples a", page.wait("document.querySelector('.examples a')?.textContent"))
         page.wait(HAS_HITS)
@@ -119,7 +115,7 @@ def test_before_a_question_there_are_examples(served: Shown) -> None:
         assert "Among its titles: The parts." in said
 
 
-def test_a_document_is_drawn_and_turned(served: Shown) -> None:
+def test_a_document_is_drawn_and_turned(served):
     with served.at("documents", document="long.md") as page:
         page.wait("document.querySelectorAll('.chunk').length === 40")
         assert "#" not in page.value("document.querySelector('.text').innerText")
@@ -133,7 +129,7 @@ def test_a_document_is_drawn_and_turned(served: Shown) -> None:
         page.wait("document.activeElement.textContent.includes('The part 3')")
 
 
-def test_the_address_holds_question_weight_and_filter(served: Shown) -> None:
+def test_the_address_holds_question_weight_and_filter(served):
     with served.asking("key number 7", w="0.25", filter="not exists year") as page:
         assert page.value("document.getElementById('weight').value") == "0.25"
         assert page.value("document.getElementById('filter').value") == "not exists year"
@@ -146,7 +142,7 @@ def test_the_address_holds_question_weight_and_filter(served: Shown) -> None:
         page.wait(f"{TEXT}.includes('Nothing was found')")
 
 
-def test_jobs_are_followed_while_they_are_seen(served: Shown, url: str) -> None:
+def test_jobs_are_followed_while_they_are_seen(served, url):
     with SyncClient(url, embedding_model=HashEmbedder(), use_reranking=False) as client, served.at() as page:
         page.value(TIMERS)
         click(page, "nav a", "Collections")
@@ -170,7 +166,7 @@ def test_jobs_are_followed_while_they_are_seen(served: Shown, url: str) -> None:
 SHOWN_ACTIONS = "[...document.querySelectorAll('.actions button:enabled')].map((one) => one.textContent).join()"
 
 
-def test_jobs_are_cancelled_and_retried(url: str, browser: Browser) -> None:
+def test_jobs_are_cancelled_and_retried(url, browser):
     with (
         in_a_thread(url, rights="admin") as (host, port),
         SyncClient(url, embedding_model=HashEmbedder(), use_reranking=False) as client,
@@ -224,7 +220,7 @@ def test_jobs_are_cancelled_and_retried(url: str, browser: Browser) -> None:
         sql(url, "UPDATE semlex.job SET state = 'cancelled', finished_at = now()")
 
 
-def test_who_only_reads_has_no_actions(served: Shown, url: str) -> None:
+def test_who_only_reads_has_no_actions(served, url):
     with SyncClient(url, embedding_model=HashEmbedder(), use_reranking=False) as client:
         job = client.collection(COLLECTION).jobs.submit("optimize")
         with served.at("collections") as page:
@@ -234,7 +230,7 @@ def test_who_only_reads_has_no_actions(served: Shown, url: str) -> None:
         job.cancel()
 
 
-def test_a_server_that_is_gone_is_told(url: str, browser: Browser) -> None:
+def test_a_server_that_is_gone_is_told(url, browser):
     with in_a_thread(url) as (host, port), browser.page() as page:
         page.open(f"http://{host}:{port}/#search?q=key")
         page.wait(HAS_HITS)

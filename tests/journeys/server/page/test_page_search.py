@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any
 
 import pytest
 
 from semlex import SyncClient
-from semlex.retriever.synchronous import SyncCollection
 from semlex.testing import HashEmbedder
 from semlex.types.confidence import SUPPORT_TEXT
 from tests.support.http_server import COLLECTION
-from tests.support.shown import HAS_HITS, Shown, candidates, click, order, show_all, slide
+from tests.support.shown import HAS_HITS, candidates, click, order, show_all, slide
 
 pytestmark = pytest.mark.slow
 QUESTIONS = ("how do I rotate keys", "rotated keys of the vaults", "which filters are there", "xyzzy")
@@ -24,15 +21,13 @@ DEPTH = 50
 
 
 @pytest.fixture(scope="module")
-def library(handbook_url: str) -> Iterator[SyncCollection]:
+def library(handbook_url):
     with SyncClient(handbook_url, embedding_model=HashEmbedder(), use_reranking=False) as client:
         yield client.collection(COLLECTION)
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_the_sliders_order_is_the_librarys_for_every_weight(
-    shown: Shown, library: SyncCollection, question: str
-) -> None:
+def test_the_sliders_order_is_the_librarys_for_every_weight(shown, library, question):
     with shown.asking(question) as page:
         show_all(page)
         asked = len(page.requests)
@@ -45,12 +40,12 @@ def test_the_sliders_order_is_the_librarys_for_every_weight(
         assert len(page.requests) == asked
 
 
-def test_the_scores_of_the_page_are_the_librarys_to_the_last_bit(shown: Shown, library: SyncCollection) -> None:
+def test_the_scores_of_the_page_are_the_librarys_to_the_last_bit(shown, library):
     question = QUESTIONS[0]
     with shown.asking(question) as page:
         answer = json.dumps(candidates(page, question))
         for weight in WEIGHTS:
-            found: list[list[Any]] = page.value(
+            found = page.value(
                 "(async () => { const { measuredBy, ordered } = await import('/page/fusion.js');"
                 f" const answer = {answer};"
                 " const hits = answer.hits.map((hit, at) => ({ ...hit, order: answer.explanation.hits[at].order }));"
@@ -64,7 +59,7 @@ def test_the_scores_of_the_page_are_the_librarys_to_the_last_bit(shown: Shown, l
             assert found[:DEPTH] == scores, weight
 
 
-def test_a_hit_shows_its_arithmetic_and_its_words(shown: Shown) -> None:
+def test_a_hit_shows_its_arithmetic_and_its_words(shown):
     with shown.asking("how do I rotate keys", w="0.25") as page:
         assert page.value("document.querySelectorAll('.hits mark').length") > 0
         support = SUPPORT_TEXT[candidates(page, "how do I rotate keys")["support"]]
@@ -82,7 +77,7 @@ def test_a_hit_shows_its_arithmetic_and_its_words(shown: Shown) -> None:
         )
 
 
-def test_a_negative_part_is_drawn_to_the_left_of_zero(shown: Shown) -> None:
+def test_a_negative_part_is_drawn_to_the_left_of_zero(shown):
     with shown.at() as page:
         bars = page.value(
             """(async () => {
@@ -102,7 +97,7 @@ def test_a_negative_part_is_drawn_to_the_left_of_zero(shown: Shown) -> None:
         assert bars == [[[f"bar {kind}", *map(pytest.approx, at)] for kind, *at in row] for row in wanted]
 
 
-def test_why_something_is_missing_is_asked_beside(shown: Shown) -> None:
+def test_why_something_is_missing_is_asked_beside(shown):
     with shown.asking("how do I rotate keys", told=False) as page:
         page.value("document.getElementById('missing').focus()")
         page.write("twin-0")
@@ -117,7 +112,7 @@ def test_why_something_is_missing_is_asked_beside(shown: Shown) -> None:
         page.wait("/never_seen|not_indexed|unknown/.test(document.querySelector('.why .answer').innerText)")
 
 
-def test_filters_are_chosen_and_written(shown: Shown) -> None:
+def test_filters_are_chosen_and_written(shown):
     with shown.asking("rotated keys of the vaults", told=False) as page:
         page.value("document.querySelector('.filters').open = true")
         page.wait("document.querySelectorAll('.field').length > 0")
@@ -138,7 +133,7 @@ def test_filters_are_chosen_and_written(shown: Shown) -> None:
         assert page.value("document.getElementById('filter').getAttribute('aria-invalid')") == "true"
 
 
-def test_everything_is_reached_with_the_keyboard(shown: Shown) -> None:
+def test_everything_is_reached_with_the_keyboard(shown):
     with shown.at(width=1280) as page:
         page.wait("document.activeElement.id === 'question'")
         page.write("how do I rotate keys")
@@ -176,7 +171,7 @@ def test_everything_is_reached_with_the_keyboard(shown: Shown) -> None:
         page.wait("document.activeElement.classList.contains('is-hit')")
 
 
-def test_the_accessibility_tree_names_everything(shown: Shown) -> None:
+def test_the_accessibility_tree_names_everything(shown):
     named = {
         "button", "link", "textbox", "searchbox", "slider", "combobox", "article", "table", "region", "search",
         "navigation", "DisclosureTriangle",
@@ -196,7 +191,7 @@ def test_the_accessibility_tree_names_everything(shown: Shown) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_is_readable_in_both_schemes(shown: Shown, scheme: str) -> None:
+def test_it_is_readable_in_both_schemes(shown, scheme):
     with shown.asking("how do I rotate keys", scheme=scheme) as page:
         # Contrast by WCAG 2: 4.5 for text, of every element that holds some, against what it stands on.
         low = page.value(
@@ -222,8 +217,8 @@ def test_it_is_readable_in_both_schemes(shown: Shown, scheme: str) -> None:
         assert (dark == "rgb(20, 23, 26)") == (scheme == "dark")
 
 
-def test_a_narrow_window_is_not_scrolled_sideways(shown: Shown) -> None:
-    views: tuple[tuple[str, dict[str, str]], ...] = (
+def test_a_narrow_window_is_not_scrolled_sideways(shown):
+    views = (
         ("search", {"q": "how do I rotate keys"}),
         ("documents", {}),
         ("documents", {"document": "filters.md"}),
@@ -237,7 +232,7 @@ def test_a_narrow_window_is_not_scrolled_sideways(shown: Shown) -> None:
             assert page.value("document.documentElement.scrollWidth") == 360, view
 
 
-def test_hits_slide_unless_motion_is_not_wanted(shown: Shown) -> None:
+def test_hits_slide_unless_motion_is_not_wanted(shown):
     for reduced in (True, False):
         with shown.asking("how do I rotate keys", reduced=reduced) as page:
             page.value("window.moved = 0; Element.prototype.animate = () => window.moved++")
