@@ -73,6 +73,11 @@ def settings_for(url: str | None = None, **given: Any) -> Settings:
     return Settings(**values, origins=dict.fromkeys(values, "argument"))
 
 
+def bearer(secret: str) -> dict[str, str]:
+    """The header of a token."""
+    return {"Authorization": f"Bearer {secret}"}
+
+
 def without_tls(**options: Any) -> httpx2.AsyncClient:
     """A client that reads no certificates, which takes longer than most tests do."""
     return httpx2.AsyncClient(verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), **options)

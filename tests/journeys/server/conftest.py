@@ -7,8 +7,9 @@ import asyncio
 import pytest
 
 from semlex import Client, Document
+from semlex.server.tokens import TokenFile
 from semlex.testing import HashEmbedder
-from tests.support.http_server import COLLECTION
+from tests.support.http_server import COLLECTION, in_process
 
 TEXTS = [
     "A key is rotated every 90 days.",
@@ -48,6 +49,19 @@ async def filled(filled_url):
     """A client of that database."""
     async with client_of(filled_url) as client:
         yield client
+
+
+@pytest.fixture
+async def served(filled):
+    """A server of that client, as it is by default."""
+    async with in_process(filled) as served:
+        yield served
+
+
+@pytest.fixture
+def tokens(tmp_path):
+    """A file of tokens, which is not there yet."""
+    return TokenFile(tmp_path / "tokens.json")
 
 
 @pytest.fixture

@@ -1,12 +1,20 @@
-"""Every operation is a route with its rights, and answers what the library answers."""
+"""Every operation is a route with its rights, and answers what the library answers, as its dictionaries have it."""
 
 from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import Any
+from uuid import UUID
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from semlex import Client
 from semlex.options.declare import arguments_of, declared
@@ -14,8 +22,11 @@ from semlex.retriever.operations import OPERATIONS
 from semlex.retriever.options import FileOptions
 from semlex.server.app import create_app
 from semlex.server.options import ServeOptions
-from semlex.server.request_context import OPERATION, RIGHTS
+from semlex.server.request_context import OPERATION, RIGHTS, as_json, rows_as_json
+from semlex.server.routes import ROUTERS
 from semlex.testing import HashEmbedder
+from semlex.types.queries import Route
+from semlex.types.results import DocumentHits, HitMetadata, LegReport, SearchResult, SearchResults
 from tests.support.http_server import COLLECTION, FixedSettings, in_process, on_a_port, settings_for
 from tests.support.waiting import eventually
 
@@ -52,89 +63,64 @@ def described():
     return create_app(ServeOptions(), FixedSettings(settings_for())).openapi()
 
 
-def operations_of(description):
-    return {
-        one[OPERATION]: one for place in description["paths"].values() for one in place.values() if one.get(OPERATION)
-    }
-
-
-def test_every_operation_is_a_route_or_says_why_not():
-    routes = operations_of(described())
+def test_every_operation_is_a_route_with_its_arguments_or_says_why_not():
+    places = described()["paths"].values()
+    routes = {one[OPERATION]: one for place in places for one in place.values() if one.get(OPERATION)}
     assert OPERATIONS.keys() - routes.keys() == WITHOUT_ROUTE.keys()
-    assert {name: one.rights for name, one in OPERATIONS.items() if name in routes} == {
+    assert {name: OPERATIONS[name].rights for name in routes if name in OPERATIONS} == {
         name: one[RIGHTS] for name, one in routes.items()
     }
-
-
-@pytest.mark.parametrize(
-    "operation", [one for one in OPERATIONS.values() if one.name not in WITHOUT_ROUTE], ids=lambda one: one.name
-)
-def test_a_route_takes_the_arguments_of_its_operation(operation):
-    description = described()
-    route = operations_of(description)[operation.name]
-    given = {one["name"] for one in route.get("parameters", [])}
-    if "requestBody" in route:
-        reference = route["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
-        given |= description["components"]["schemas"][reference]["properties"].keys()
-    known = arguments_of(operation.method).values()
-    arguments = {one.name for each in known for one in (each.parts.values() or [each]) if one.option.offered}
-    # How files are cut and read is said by whoever runs the server.
-    left_out = declared(FileOptions).keys() | {"enrichment"} if operation.name == "index" else set()
-    assert arguments - left_out <= given
+    for operation in [one for one in OPERATIONS.values() if one.name in routes]:
+        route = routes[operation.name]
+        given = {one["name"] for one in route.get("parameters", [])}
+        if "requestBody" in route:
+            reference = route["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
+            given |= described()["components"]["schemas"][reference]["properties"].keys()
+        known = arguments_of(operation.method).values()
+        arguments = {one.name for each in known for one in (each.parts.values() or [each]) if one.option.offered}
+        # How files are cut and read is said by whoever runs the server.
+        left_out = declared(FileOptions).keys() | {"enrichment"} if operation.name == "index" else set()
+        assert arguments - left_out <= given, operation.name
 
 
 @pytest.mark.slow
-async def test_a_search_is_that_of_the_library(filled):
+async def test_a_search_is_that_of_the_library(filled, served):
     own = (await filled.collection(COLLECTION).search("rotated key", 3, {"lang": "en"}, explain=True)).to_dict()
-    async with in_process(filled) as served:
-        for filters in ({"lang": "en"}, 'lang == "en"'):
-            body = {"query": "rotated key", "top_k": 3, "filters": filters, "explain": True}
-            for path in ("/v1/search", "/search"):
-                answer = await served.post(path, body)
-                assert answer.status_code == 200
-                found = answer.json()
-                assert {**found, "timings": 0, "legs": 0} == {**_as_json(own), "timings": 0, "legs": 0} | {
-                    "query_cached": found["query_cached"]
-                }
-
-
-def _as_json(value):
-    return json.loads(json.dumps(value))
-
-
-@pytest.mark.slow
-async def test_candidates_can_be_ordered_by_any_weight(filled):
-    """The page's own sum, from the two scores, gives the library's order and scores."""
-    async with in_process(filled) as served:
-        found = (await served.post("/v1/candidates", {"query": "rotated key vault"})).json()
+    for filters, path in product(({"lang": "en"}, 'lang == "en"'), ("/v1/search", "/search")):
+        body = {"query": "rotated key", "top_k": 3, "filters": filters, "explain": True}
+        answer = await served.post(path, body)
+        assert answer.status_code == 200
+        ignored = dict.fromkeys(("timings", "legs", "query_cached"))
+        assert answer.json() | ignored == json.loads(json.dumps(own)) | ignored
+    # The page's own sum, from the two scores, gives the library's order and scores for every weight.
+    found = (await served.post("/v1/candidates", {"query": "rotated key vault"})).json()
     assert len(found["hits"]) == 5
     about = found["explanation"]
-
-    def fused(hit, weight):
-        z = (hit["vector_score"] - about["similarity_mean"]) / about["similarity_deviation"]
-        return (1 - weight) * hit["keyword_score"] / about["greatest_keyword_score"] + weight * z / 6
-
     for weight in (0.0, 0.3, 1.0):
+        scores = {}
+        for hit in found["hits"]:
+            z = (hit["vector_score"] - about["similarity_mean"]) / about["similarity_deviation"]
+            words = hit["keyword_score"] / about["greatest_keyword_score"]
+            scores[hit["id"]] = (1 - weight) * words + weight * z / 6
         own = await filled.collection(COLLECTION).search("rotated key vault", 5, weights={"vector": weight})
-        scores = {hit["id"]: fused(hit, weight) for hit in found["hits"]}
         assert {hit.id: hit.fused_score for hit in own} == pytest.approx(scores)
 
 
-async def test_pages_are_one_list(filled):
-    async with in_process(filled) as served:
-        page = (await served.post("/v1/search", {"query": "key vault fruit", "top_k": 2, "max_results": 5})).json()
-        ids = [hit["id"] for hit in page["hits"]]
-        while page["next_cursor"] is not None:
-            page = (await served.post("/v1/search/page", {"cursor": page["next_cursor"]})).json()
-            ids += [hit["id"] for hit in page["hits"]]
-        assert (await served.post("/v1/search/page", {"cursor": "torn"})).status_code == 404
-        search = {"query": "key vault fruit", "top_k": 2, "max_results": 5, "filters": "exists lang"}
-        cursor = (await served.post("/v1/search", search)).json()["next_cursor"]
-        page = {"cursor": cursor, "filters": "exists lang"}
-        assert (await served.post("/v1/search/page", page)).status_code == 200
-        refused = await served.post("/v1/search/page", page | {"filters": {"tenant": 3}})
-        assert (refused.status_code, refused.json()["errors"][0]["field"]) == (422, "filters")
+async def test_pages_are_one_list(served):
+    search = {"query": "key vault fruit", "top_k": 2, "max_results": 5}
+    page = (await served.post("/v1/search", search)).json()
+    ids = [hit["id"] for hit in page["hits"]]
+    while page["next_cursor"] is not None:
+        page = (await served.post("/v1/search/page", {"cursor": page["next_cursor"]})).json()
+        ids += [hit["id"] for hit in page["hits"]]
     assert sorted(ids) == [f"d{number}" for number in range(5)]
+    assert (await served.post("/v1/search/page", {"cursor": "torn"})).status_code == 404
+    filters = {"filters": "exists lang"}
+    cursor = (await served.post("/v1/search", search | filters)).json()["next_cursor"]
+    page = {"cursor": cursor, **filters}
+    assert (await served.post("/v1/search/page", page)).status_code == 200
+    refused = await served.post("/v1/search/page", page | {"filters": {"tenant": 3}})
+    assert (refused.status_code, refused.json()["errors"][0]["field"]) == (422, "filters")
 
 
 async def test_an_answer_is_streamed_sentence_by_sentence(filled):
@@ -189,58 +175,28 @@ async def test_a_job_is_done_by_the_server_itself(database_url, tmp_path):
         assert (await served.post("/v1/jobs", {"kind": "rechunk"})).status_code == 403
 
 
-async def test_the_process_says_how_it_is(filled):
-    async with in_process(filled) as served:
-        assert (await served.http.get("/healthz")).json() == {"status": "ok"}
-        ready = await served.http.get("/readyz")
-        assert (ready.status_code, ready.json()["status"]) == (200, "ready")
-        assert ready.json()["checks"].keys() == {"database", "extension", "settings", "models"}
-        for path in ("/healthz", "/readyz", "/"):  # as balancers ask
-            assert (await served.http.head(path)).status_code == 200
-        await served.post("/v1/search", {"query": "key"})
-        figures = (await served.http.get("/metrics")).text
-        assert 'semlex_requests_total{method="POST",route="/v1/search",status="200"} 1' in figures
-        assert 'semlex_searches_total{operation="search"} 1' in figures
-        assert 'semlex_request_seconds_count{route="/v1/search"} 1' in figures
-        assert 'semlex_jobs{state="queued"} 0' in figures
-        names = re.findall(r"^# TYPE (\S+) (?:counter|gauge|histogram)$", figures, re.MULTILINE)
-        assert re.findall(r"^# HELP (\S+) .+\.$", figures, re.MULTILINE) == names
-        assert len(set(names)) == len(names)
-        assert {"semlex_pool_size", "semlex_build_info", "process_cpu_seconds_total", "process_open_fds"} <= set(names)
-        values = [line for line in figures.splitlines() if not line.startswith("#")]
-        assert all(re.fullmatch(r"[a-z_]+(\{[^{}]+\})? [\d.e+]+", line) for line in values), values
-
-
-async def test_a_name_tells_nothing_of_other_files(changing, tmp_path, monkeypatch):
-    docs = tmp_path / "docs"
-    docs.mkdir()
-    (docs / "keys.md").write_text("Keys are cut on Fridays.")
-    for name in (".cellar.md", "cellar.log"):
-        (docs / name).write_text("Not read.")
-    (docs / "cellar-link.md").symlink_to("keys.md")
-    await changing.collection(COLLECTION).index(docs)
-    (tmp_path / "cellar.md").write_text("Of somebody else.")
-    monkeypatch.chdir(tmp_path)
-    async with in_process(changing) as served:
-        (docs / "cellar-new.md").write_text("Later.")
-        below = [
-            f"{docs}/{{}}-new.md",
-            f"{docs}/{{}}-link.md",
-            f"{docs}/.{{}}.md",
-            "docs: {}.log",
-            ".{}.md",
-            "{}-new.md",
-        ]
-        for name in ("{}.md", f"{tmp_path}/{{}}.md", "../{}.md", "docs: ../{}.md", *below):
-            told = []
-            for stem in ("cellar", "attics"):  # a file, and nothing
-                body = {"document": name.format(stem), "question": "key"}
-                answer = (await served.post("/v1/why", body)).json()
-                told.append(json.dumps(answer["reasons"]).replace(stem, "X"))
-            assert told[0] == told[1], name
-            assert str(tmp_path) not in told[0].replace(name.replace("{}", "X"), "")
-        found = (await served.post("/v1/why", {"document": "keys.md", "question": "Fridays"})).json()
-        assert found["document"].endswith("keys.md")
+async def test_the_process_says_how_it_is(served):
+    assert (await served.http.get("/healthz")).json() == {"status": "ok"}
+    ready = await served.http.get("/readyz")
+    assert (ready.status_code, ready.json()["status"]) == (200, "ready")
+    assert ready.json()["checks"].keys() == {"database", "extension", "settings", "models"}
+    for path in ("/healthz", "/readyz", "/"):  # as balancers ask
+        assert (await served.http.head(path)).status_code == 200
+    await served.post("/v1/search", {"query": "key"})
+    figures = (await served.http.get("/metrics")).text
+    for line in (
+        'semlex_requests_total{method="POST",route="/v1/search",status="200"} 1',
+        'semlex_searches_total{operation="search"} 1',
+        'semlex_request_seconds_count{route="/v1/search"} 1',
+        'semlex_jobs{state="queued"} 0',
+    ):
+        assert line in figures
+    names = re.findall(r"^# TYPE (\S+) (?:counter|gauge|histogram)$", figures, re.MULTILINE)
+    assert re.findall(r"^# HELP (\S+) .+\.$", figures, re.MULTILINE) == names
+    assert len(set(names)) == len(names)
+    assert {"semlex_pool_size", "semlex_build_info", "process_cpu_seconds_total", "process_open_fds"} <= set(names)
+    values = [line for line in figures.splitlines() if not line.startswith("#")]
+    assert all(re.fullmatch(r"[a-z_]+(\{[^{}]+\})? [\d.e+]+", line) for line in values), values
 
 
 async def test_a_collection_that_was_dropped_and_made_again(changing, database_url):
@@ -257,3 +213,148 @@ async def test_a_collection_that_was_dropped_and_made_again(changing, database_u
         await other.drop(COLLECTION)
         await other.collection(COLLECTION).add_texts(["A key of another one."], ids=["other"])
         assert [(await served.post("/v1/documents", posted)).status_code for _ in range(3)] == [404, 201, 201]
+
+
+# The route -> paths that are asked, where the route's own is not enough.
+ASKED = {
+    "/v1/collections/{name}": ("/v1/collections/handbook", "/v1/collections/handbook?exact=true"),
+    "/v1/collections/{name}/embeddings": ("/v1/collections/handbook/embeddings",),
+    "/v1/collections/{name}/description": (),  # below
+    "/v1/collections/{name}/queries": ("/v1/collections/handbook/queries",),
+    "/v1/document": ("/v1/document?document=keys.md",),
+    "/v1/outline": ("/v1/outline?document=keys.md",),
+    "/v1/chunks/{id:path}": ("/v1/chunks/{id}",),
+    "/v1/jobs": ("/v1/jobs", "/v1/jobs?collection=handbook&state=done"),
+    "/v1/jobs/{job_id}": ("/v1/jobs/{job_id}",),
+    "/v1/fields": ("/v1/fields", "/v1/fields?values=true"),
+    "/v1/judgements": ("/v1/judgements?question=key",),
+    "/page/{file}": (),  # its own tests
+}
+
+
+@pytest.fixture
+async def used(database_url, tmp_path):
+    """A client with a collection into which a folder was read, that was asked, and that has a job."""
+    (tmp_path / "keys.md").write_text("# Keys\n\nA key is rotated every 90 days.\n", encoding="utf-8")
+    async with Client(database_url, HashEmbedder(), use_reranking=False, query_log="text") as client:
+        collection = client.collection(COLLECTION)
+        await collection.index(tmp_path)
+        await collection.jobs.submit("optimize")
+        assert await client.work(drain=True) == 1
+        await collection.search("how often is a key rotated?")
+        await client._resources.query_log.flush()
+        yield client
+
+
+async def test_every_route_answers_for_a_collection_in_use(used, tmp_path):
+    routes = [route.path for router in ROUTERS for route in router.routes if "GET" in route.methods]
+    async with in_process(used, rights="admin", judgements=tmp_path / "judgements") as served:
+
+        async def get(path):
+            return (await served.http.get(path)).json()
+
+        known = {"id": (await get("/v1/chunks"))["chunks"][0]["id"], "job_id": (await get("/v1/jobs"))["jobs"][0]["id"]}
+        for route in routes:
+            for path in ASKED.get(route, (route,)):
+                answer = await served.http.get(path.format(**known))
+                assert answer.status_code == 200, (path, answer.text)
+        place = "/v1/collections/handbook/description"
+        for text, told in (("All keys", "All keys"), (None, "Among its titles: Keys.")):
+            assert (await served.http.put(place, json={"text": text})).json() == {"description": told}
+            [one] = (await get("/v1/collections"))["collections"]
+            assert one["description"] == (await get(place))["description"] == told
+        about = await get("/v1/collections/handbook")
+        assert datetime.fromisoformat(about["last_run"]["started_at"]).tzinfo is not None
+        assert (await get("/v1/collections/handbook/queries"))["logged"] == 1
+        assert about["server"]
+    async with in_process(used, rights="write") as served:  # where it is stays with the operator
+        about = (await served.http.get("/v1/collections/handbook")).json()
+        assert about["documents"] == 1
+        assert not {"server", "data_folder"} & about.keys()
+
+
+async def test_documents_are_listed_by_pages(database_url, tmp_path):
+    # A name that begins as another, and one that sorts before the mark between source and path.
+    folders = [tmp_path / name for name in ("docs", "docs-2", "docs: a")]
+    for folder, name in product(folders, ("a.md", "b.md")):
+        folder.mkdir(exist_ok=True)
+        (folder / name).write_text(f"A key in {name}.", encoding="utf-8")
+    async with Client(database_url, "none") as client, in_process(client) as served:
+        await client.collection(COLLECTION).index(*folders)
+        every = (await served.http.get("/v1/documents")).json()
+        assert (len(every["documents"]), every["next_after"]) == (6, None)
+        for limit in (1, 4, 5, 6):
+            seen, after = [], None
+            while len(seen) <= 6:
+                page = {"limit": limit} | ({} if after is None else {"after": after})
+                found = (await served.http.get("/v1/documents", params=page)).json()
+                seen += found["documents"]
+                assert len(found["documents"]) <= limit
+                if (after := found["next_after"]) is None:
+                    break
+            assert seen == every["documents"]
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+numbers = st.floats(allow_nan=False, allow_infinity=False)
+plain = st.none() | st.booleans() | st.integers() | numbers | texts
+metadata = st.dictionaries(texts, st.recursive(plain, lambda inner: st.lists(inner) | st.dictionaries(texts, inner)))
+hits = st.builds(
+    SearchResult,
+    content=texts,
+    metadata=st.builds(HitMetadata, metadata, st.none() | numbers, st.none()),
+    id=texts,
+    child_ids=st.lists(texts, max_size=2),
+    created_at=st.datetimes(timezones=st.just(UTC)),
+    heading_path=st.lists(texts, max_size=3).map(tuple),
+    line=st.none() | st.integers(1, 10**9),
+    rank=st.integers(1, 1000),
+    vector_score=st.none() | numbers,
+)
+
+
+@pytest.mark.slow
+@given(hits=st.lists(hits, max_size=3), warnings=st.lists(texts, max_size=2))
+@example(hits=[SearchResult("text", metadata={"whole": 2**70, "less": -(2**64)})], warnings=[])
+def test_hits_are_what_their_dictionary_says(hits, warnings):
+    """The slow twin is `to_dict`; a whole number of any size is written as it is."""
+    found = SearchResults(
+        hits,
+        legs={"vector": LegReport("vector", "scan", 0.5, None, 3, 1.25)},
+        timings={"database": 1.5},
+        warnings=warnings,
+        documents=[DocumentHits(1, "manual", "/manual", "a.md", hits)],
+        route=Route("factual", "short", "rules", None),
+    )
+    whole = found.to_dict()
+    assert json.loads(rows_as_json("hits", found, vars(found), None)) == whole
+    some = json.loads(rows_as_json("hits", found, vars(found), ["id", "rank"]))
+    short = [{"id": hit["id"], "rank": hit["rank"]} for hit in whole["hits"]]
+    assert some == whole | {"hits": short, "documents": [{**whole["documents"][0], "hits": short}]}
+    assert json.loads(rows_as_json("chunks", found, {}, ["id", "rank"])) == {"chunks": short}
+
+
+def test_what_json_has_no_type_for():
+    @dataclass
+    class Held:
+        found: Any
+
+    moment = datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
+    value = {
+        "time": moment,
+        "id": UUID(int=1),
+        "path": Path("a") / "b",
+        "bytes": b"\x01\xff",
+        "set": {3, 1, 2},
+        "held": Held([moment, {"b", "a"}]),
+    }
+    expected = {
+        "time": "2026-01-02T03:04:05.000006+00:00",
+        "id": "00000000-0000-0000-0000-000000000001",
+        "path": str(Path("a") / "b"),
+        "bytes": "01ff",
+        "set": [1, 2, 3],
+        "held": {"found": ["2026-01-02T03:04:05.000006+00:00", ["a", "b"]]},
+    }
+    assert json.loads(as_json(value)) == expected
+    assert json.loads(as_json(value | {"large": 2**64})) == expected | {"large": 2**64}

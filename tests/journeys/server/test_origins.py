@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from semlex.errors import ConfigurationError
 from semlex.server.addresses import origin_of
 from semlex.server.options import ServeOptions
-from semlex.server.tokens import TokenFile
-from tests.support.http_server import COLLECTION, in_process
+from tests.support.http_server import COLLECTION, bearer, in_process
 
 PAGES = "https://pages.example.org"
 WRITTEN = {
@@ -32,19 +31,15 @@ NO_ORIGINS = ["", "*", "null", "a.example", "ftp://a.example", "https://", "http
 async def test_an_origin_may_be_written_in_any_way(filled):
     for written, origin in WRITTEN.items():
         assert ServeOptions(origins=[written]).origins == (origin,)
-    async with in_process(filled, origins=[*WRITTEN]) as served:
-        for origin in set(WRITTEN.values()):
-            asking = {"Origin": origin, "Access-Control-Request-Method": "POST"}
-            answer = await served.http.options("/v1/search", headers=asking)
-            assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (200, origin)
-            found = await served.post("/v1/search", {"query": "key"}, headers={"Origin": origin})
-            assert (found.status_code, found.headers["access-control-allow-origin"]) == (200, origin)
-
-
-def test_what_is_no_origin_is_refused():
     for text in NO_ORIGINS:
         with pytest.raises(ConfigurationError, match="is not an origin"):
             ServeOptions(origins=[text])
+    async with in_process(filled, origins=[*WRITTEN]) as served:
+        for origin in set(WRITTEN.values()):
+            headers = {"Origin": origin, "Access-Control-Request-Method": "POST"}
+            for method in ("OPTIONS", "POST"):
+                answer = await served.http.request(method, "/v1/search", headers=headers, json={"query": "key"})
+                assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (200, origin)
 
 
 @given(st.text(max_size=20), st.sampled_from(["http://", "https://", ""]))
@@ -53,10 +48,9 @@ def test_an_origin_is_written_in_one_way(text, scheme):
     assert written is None or origin_of(written) == written == written.lower()
 
 
-async def test_refusals_can_be_read_by_pages_that_were_named(filled, tmp_path):
-    file = TokenFile(tmp_path / "tokens.json")
-    headers = {"Authorization": f"Bearer {file.add('ann', 'read')}"}
-    async with in_process(filled, token_file=file.path, origins=[PAGES], rate=1) as served:
+async def test_pages_that_were_named_ask_across_sites_and_read_refusals(filled, tokens):
+    headers = bearer(tokens.add("ann", "read"))
+    async with in_process(filled, token_file=tokens.path, origins=[PAGES], rate=1) as served:
         for token, status in (({}, 401), (headers, 200), (headers, 429)):
             answer = await served.post("/v1/search", {"query": "key"}, headers={"Origin": PAGES, **token})
             assert answer.status_code == status
@@ -70,6 +64,12 @@ async def test_refusals_can_be_read_by_pages_that_were_named(filled, tmp_path):
             assert "access-control-allow-origin" not in answer.headers
         own = await served.post("/v1/search", {"query": "key"}, headers={"Origin": "http://localhost"})
         assert "access-control-allow-origin" not in own.headers
+    async with in_process(filled, origins=[PAGES]) as served:
+        headers = {"Origin": PAGES, "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "cors", "Sec-Fetch-Dest": "empty"}
+        assert (await served.http.get("/v1/count", headers=headers)).status_code == 200
+        assert (await served.post("/v1/search", {"query": "key"}, headers=headers)).status_code == 200
+        del headers["Origin"]
+        assert (await served.http.get("/v1/count", headers=headers)).status_code == 403
 
 
 SITES = {None: False, "none": False, "same-origin": False, "same-site": True, "cross-site": True}
@@ -77,27 +77,17 @@ DOING = [None, ("no-cors", "image"), ("no-cors", "script"), ("navigate", "iframe
 PATHS = ["/", "/page/main.js", "/healthz", "/v1/count", "/v1/fields"]
 
 
-async def test_what_pages_of_others_embed_is_refused(filled):
-    async with in_process(filled) as served:
-        for (site, is_foreign), doing, path in product(SITES.items(), DOING, PATHS):
-            headers = {} if site is None else {"Sec-Fetch-Site": site}
-            if doing is not None:
-                headers |= {"Sec-Fetch-Mode": doing[0], "Sec-Fetch-Dest": doing[1]}
-            answer = await served.http.get(path, headers=headers)
-            is_link = doing == ("navigate", "document") and path in PATHS[:2]
-            assert answer.status_code == (403 if is_foreign and not is_link else 200), (site, doing, path)
-            assert answer.headers.get_list("cross-origin-resource-policy") == ["same-origin"]
-            assert answer.headers.get_list("x-frame-options") == ["DENY"]
-        assert served.state.metrics.refused["unknown-origin"] > 0
-
-
-async def test_pages_that_were_named_ask_across_sites(filled):
-    async with in_process(filled, origins=[PAGES]) as served:
-        headers = {"Origin": PAGES, "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "cors", "Sec-Fetch-Dest": "empty"}
-        assert (await served.http.get("/v1/count", headers=headers)).status_code == 200
-        assert (await served.post("/v1/search", {"query": "key"}, headers=headers)).status_code == 200
-        del headers["Origin"]
-        assert (await served.http.get("/v1/count", headers=headers)).status_code == 403
+async def test_what_pages_of_others_embed_is_refused(served):
+    for (site, is_foreign), doing, path in product(SITES.items(), DOING, PATHS):
+        headers = {} if site is None else {"Sec-Fetch-Site": site}
+        if doing is not None:
+            headers |= {"Sec-Fetch-Mode": doing[0], "Sec-Fetch-Dest": doing[1]}
+        answer = await served.http.get(path, headers=headers)
+        is_link = doing == ("navigate", "document") and path in PATHS[:2]
+        assert answer.status_code == (403 if is_foreign and not is_link else 200), (site, doing, path)
+        assert answer.headers.get_list("cross-origin-resource-policy") == ["same-origin"]
+        assert answer.headers.get_list("x-frame-options") == ["DENY"]
+    assert served.state.metrics.refused["unknown-origin"] > 0
 
 
 NEIGHBOURS = ["http://localhost:9999", "https://localhost", "http://127.0.0.1", "http://[::1]"]

@@ -1,4 +1,4 @@
-"""What the server does beside its requests: it looks for changes and does jobs, and no error ends either unnoticed."""
+"""What the server does beside its requests: it notices changes, uses good settings and not bad ones, and does jobs."""
 
 from __future__ import annotations
 
@@ -6,22 +6,23 @@ import asyncio
 import logging
 import os
 import threading
+from itertools import product
 from pathlib import Path
 
 import psycopg
 import pytest
 
-from semlex import Client
-from semlex.errors import ConfigurationError
+from semlex import Client, Document
+from semlex.errors import ConfigurationError, ConnectionFailedError, ModelNotFoundError
 from semlex.reranking.term_overlap import TermOverlapReranker
+from semlex.server.open_client import OpenClient
 from semlex.server.options import ServeOptions
 from semlex.server.state import JOBS_PAUSE_SECONDS
-from semlex.server.tokens import TokenFile
-from semlex.settings.sources import file_stamp
+from semlex.settings.sources import WatchedSettings, file_stamp
 from semlex.testing import HashEmbedder
 from tests.support.http_server import COLLECTION, FixedSettings, in_process, settings_for
 from tests.support.manual_clock import ManualClock
-from tests.support.waiting import LIMIT, eventually
+from tests.support.waiting import LIMIT, eventually, held, waiting
 
 
 @pytest.fixture
@@ -29,9 +30,22 @@ def clock():
     return ManualClock()
 
 
+async def fill(url):
+    """Two collections, searched by their words."""
+    async with Client(url, embedding_model="none") as client:
+        await client.collection(COLLECTION).add_documents([Document("the old key", id="old")])
+        await client.collection("another").add_documents([Document("the new key", id="new")])
+    return url
+
+
+@pytest.fixture(scope="module")
+def two(new_database):
+    """A database that all tests leave as it is."""
+    return asyncio.run(fill(new_database()))
+
+
 async def checks(served):
-    found = (await served.http.get("/readyz")).json()["checks"]
-    return found
+    return (await served.http.get("/readyz")).json()["checks"]
 
 
 async def job_done(served):
@@ -57,6 +71,7 @@ async def test_models_are_opened_before_anybody_asks(filled_url):
         async with in_process(client) as served:
             assert served.state.open_client.readiness == "ok"
             assert client._resources.open_reranker is not None
+            assert "jobs" not in await checks(served)  # where none are done
 
 
 async def test_jobs_are_begun_again_after_an_error_and_it_is_told(changing, database_url, caplog, clock):
@@ -78,16 +93,9 @@ async def test_jobs_are_begun_again_after_an_error_and_it_is_told(changing, data
         await eventually(lambda: served.state.jobs_readiness == "ok")
 
 
-async def test_no_jobs_are_spoken_of_where_none_are_done(filled):
-    async with in_process(filled) as served:
-        assert "jobs" not in await checks(served)
-
-
-async def test_a_removed_token_does_not_wait_for_models(filled, tmp_path, monkeypatch, clock):
-    file = TokenFile(tmp_path / "tokens.json")
-    file.add("ann", "read")
-    loading, go_on = threading.Event(), threading.Event()
-    whole = FixedSettings.reload
+async def test_a_removed_token_does_not_wait_for_models(filled, tokens, monkeypatch, clock):
+    tokens.add("ann", "read")
+    loading, go_on, whole = threading.Event(), threading.Event(), FixedSettings.reload
 
     def slow(source):
         loading.set()
@@ -95,11 +103,11 @@ async def test_a_removed_token_does_not_wait_for_models(filled, tmp_path, monkey
         return whole(source)
 
     monkeypatch.setattr(FixedSettings, "reload", slow)
-    async with in_process(filled, clock=clock, token_file=file.path) as served:
+    async with in_process(filled, clock=clock, token_file=tokens.path) as served:
         try:
             served.source.next = settings_for(collection=COLLECTION)
             await clock.passes_until(loading.is_set)
-            file.remove("ann")
+            tokens.remove("ann")
             assert served.state.tokens == ()
             assert not go_on.is_set()
         finally:
@@ -148,43 +156,178 @@ async def test_a_client_that_could_not_be_opened_is_closed(changing, database_ur
             assert "old ones are in use" in (await checks(served))["settings"]
 
 
-async def test_tokens_that_could_not_be_read_once_are_read_again(filled, tmp_path, monkeypatch, caplog):
+async def test_tokens_that_could_not_be_read_once_are_read_again(filled, tokens, monkeypatch, caplog):
     caplog.set_level(logging.ERROR, logger="semlex.server")
-    file = TokenFile(tmp_path / "tokens.json")
-    file.add("ann", "read")
+    tokens.add("ann", "read")
     whole, failures = Path.read_bytes, [1] * 5
 
     def failing(path):
-        if path == file.path and failures:
+        if path == tokens.path and failures:
             failures.pop()
             raise PermissionError(13, "Permission denied")
         return whole(path)
 
-    async with in_process(filled, token_file=file.path) as served:
-        file.remove("ann")
+    async with in_process(filled, token_file=tokens.path) as served:
+        tokens.remove("ann")
         monkeypatch.setattr(Path, "read_bytes", failing)
         await eventually(lambda: served.state.tokens == ())
         assert not failures
         assert caplog.text.count("the changed token file is not used") == served.state.metrics.reloads["refused"] == 1
 
 
-def test_other_rights_of_a_file_are_a_change(tmp_path):
-    (tmp_path / "file").write_text("x")
-    before = file_stamp(tmp_path / "file")
-    (tmp_path / "file").chmod(0o640)
-    assert file_stamp(tmp_path / "file") != before
-
-
-def test_a_file_of_tokens_keeps_its_owner_and_rights(tmp_path):
-    file = TokenFile(tmp_path / "tokens.json")
-    file.add("ann", "read")
-    assert file.path.stat().st_mode & 0o777 == 0o600
-    file.path.chmod(0o640)
+def test_a_file_of_tokens_keeps_its_owner_and_rights_which_count_as_a_change(tokens):
+    tokens.add("ann", "read")
+    stamp = file_stamp(tokens.path)
+    tokens.path.chmod(0o640)
+    assert file_stamp(tokens.path) != stamp
     if os.geteuid() == 0:
-        os.chown(file.path, 12_345, 12_346)
-    before = file.path.stat()
-    file.add("bob", "read")
-    file.remove("ann")
-    after = file.path.stat()
+        os.chown(tokens.path, 12_345, 12_346)
+    before = tokens.path.stat()
+    tokens.add("bob", "read")
+    tokens.remove("ann")
+    after = tokens.path.stat()
     assert (after.st_uid, after.st_gid, after.st_mode) == (before.st_uid, before.st_gid, before.st_mode)
-    assert [path.name for path in tmp_path.iterdir()] == ["tokens.json"]
+    assert [path.name for path in tokens.path.parent.iterdir()] == ["tokens.json"]
+
+
+@pytest.mark.slow
+async def test_a_search_in_flight_ends_with_the_client_that_it_began_with(two, clock):
+    async with in_process(url=two, clock=clock) as served:
+        old = served.state.open_client
+
+        async def found():
+            answer = await served.post("/v1/search", {"query": "key"})
+            assert answer.status_code == 200
+            return [hit["id"] for hit in answer.json()["hits"]]
+
+        with held(two, f"semlex.{COLLECTION}_chunk") as holder:
+            asking = asyncio.ensure_future(found())
+            await eventually(lambda: waiting(holder) == 1)
+            served.source.next = settings_for(two, collection="another")
+            assert await served.state.reload()
+            assert served.state.open_client is not old
+            assert await found() == ["new"]
+            assert (old.users, asking.done()) == (1, False)
+        assert await asking == ["old"]
+        await eventually(lambda: not any("retire" in str(task) for task in served.state._tasks))
+        with pytest.raises(ConfigurationError, match="was closed"):
+            await old.client.collections()
+        assert served.state.metrics.reloads == {"ok": 1}
+
+
+@pytest.mark.slow
+async def test_bad_settings_leave_the_old_ones_and_say_so(two, tmp_path, caplog, clock):
+    caplog.set_level(logging.WARNING, logger="semlex.server")
+    (tmp_path / "spoilt.json").write_text("{}")
+    wrong = [
+        {"database_url": "postgresql://nobody@127.0.0.1:1/none"},
+        {"reranker_model": str(tmp_path / "none"), "use_reranking": True},
+        {"calibration": tmp_path / "none.json"},
+        {"calibration": tmp_path / "spoilt.json"},
+        {"chat_model": "nosuch:model"},
+        {"embedding_model": str(tmp_path / "none")},
+    ]
+    async with in_process(url=two, clock=clock) as served:
+        old = served.state.open_client
+        for number, (given, collection) in enumerate(product([None, *wrong], (COLLECTION, "nothing_yet")), 1):
+            caplog.clear()
+            if given is None:
+                served.source.problems = ("top_k must be a whole number",)
+            else:
+                served.source.next = settings_for(**{"url": two, **given, "collection": collection})
+            assert not await served.state.reload(), given
+            assert served.state.open_client is old
+            assert "the changed settings are not used" in caplog.text
+            assert (await served.post("/v1/search", {"query": "key"})).status_code == 200
+            told = await checks(served)
+            assert "old ones are in use" in told["settings"]
+            assert str(tmp_path) not in str(told)
+            assert served.state.metrics.reloads == {"refused": number}
+        served.source.next = settings_for(two, top_k=1)
+        assert await served.state.reload()
+        assert (await checks(served))["settings"] == "ok"
+        caplog.clear()
+        served.state.open_client.settings = settings_for(two, calibration=tmp_path / "none.json")
+        answer = await served.post("/v1/search", {"query": "key"})
+        assert (answer.status_code, str(tmp_path) in answer.text, str(tmp_path) in caplog.text) == (503, False, True)
+
+
+@pytest.mark.slow
+async def test_settings_serve_when_the_server_that_was_away_is_there(two, monkeypatch, caplog, clock):
+    whole, away = Client.initialize, [1] * 3
+
+    async def initialize(client):
+        if away:
+            away.pop()
+            raise ConnectionFailedError("the server does not answer")
+        await whole(client)
+
+    async with in_process(url=two, clock=clock) as served:
+        monkeypatch.setattr(Client, "initialize", initialize)
+        served.source.next = settings_for(two, collection="another")
+        await clock.passes_until(lambda: served.state.problems)
+        assert "old ones are in use" in (await checks(served))["settings"]
+        await clock.passes_until(lambda: served.state.open_client.settings.collection == "another")
+        assert served.state.metrics.reloads == {"refused": 1, "ok": 1}
+        assert caplog.text.count("the changed settings are not used") == 1
+        assert (await checks(served))["settings"] == "ok"
+
+
+async def test_what_was_wrong_before_does_not_keep_settings_from_changing(two, tmp_path, clock):
+    wrong = {"reranker_model": str(tmp_path / "none"), "use_reranking": True}
+    async with in_process(url=two, clock=clock) as served:
+        served.state._open_client = OpenClient(served.state.open_client.client, settings_for(two, **wrong))
+        served.state._open_client.problem = ModelNotFoundError("gone")
+        served.source.next = settings_for(two, **wrong)
+        assert not await served.state.reload()  # it is another problem
+        (told,) = served.state.problems
+        served.state._open_client.problem = ModelNotFoundError(told)
+        served.source.next = settings_for(two, **wrong, top_k=2)
+        assert await served.state.reload()
+
+
+@pytest.mark.slow
+async def test_searches_begin_with_what_the_settings_say(database_url, clock):
+    two = await fill(database_url)
+    async with Client(two, embedding_model="none") as client:
+        texts = [Document(f"key number {number}", id=f"k{number}") for number in range(8)]
+        await client.collection(COLLECTION).add_documents(texts)
+    async with in_process(url=two, clock=clock) as served:
+
+        async def found(**given):
+            answer = await served.post("/v1/search", {"query": "key", **given})
+            assert answer.status_code == 200, answer.text
+            return answer.json()
+
+        assert len((await found())["hits"]) == 5
+        served.source.next = settings_for(two, top_k=3, route="rules")
+        assert await served.state.reload()
+        assert len((await found())["hits"]) == 3
+        assert (await found())["route"] is not None
+        assert len((await found(collection="another"))["hits"]) == 1
+        assert len((await found(top_k=6))["hits"]) == 6  # what a request says goes before
+        many = (await served.post("/v1/search/many", {"queries": ["key", "number"]})).json()["results"]
+        assert [len(one["hits"]) for one in many] == [3, 3]
+        fourth = (await found(top_k=4))["hits"][3]["id"]
+        for given, is_below in (({}, True), ({"top_k": 4}, False)):
+            told = await served.post("/v1/why", {"question": "key", "document": fourth, **given})
+            assert (told.status_code, "below_top_k" in told.text) == (200, is_below)
+        served.source.next = settings_for(two, mode="vector")
+        assert await served.state.reload()
+        assert (await served.post("/v1/search", {"query": "key"})).status_code == 409  # there are no vectors
+        assert len((await found(mode="keyword"))["hits"]) == 5
+
+
+def test_settings_are_read_again(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "own.toml"
+    monkeypatch.setenv("SEMLEX_CONFIG", str(file))
+    file.write_text('collection = "one"\n')
+    watched = WatchedSettings()
+    assert (watched.settings.collection, watched.has_changed()) == ("one", False)
+    file.write_text('collection = "two or"\nwrong = 3\n')
+    assert watched.has_changed()
+    read = watched.reload()
+    assert (read.settings.collection, len(read.problems) > 0, watched.has_changed()) == ("one", True, False)
+    file.write_text('collection = "three"\n')
+    assert (watched.has_changed(), watched.reload().problems, watched.settings.collection) == (True, (), "three")
