@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gzip
 import json
 import logging
+import os
 import signal
 import threading
 from contextlib import suppress
+from unittest.mock import AsyncMock, Mock
 
 import httpx2
 import pytest
@@ -16,10 +19,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semlex import Document
+from semlex.errors import ConfigurationError, MissingKeyError
+from semlex.ingest.files.discovery import FileProblem, find_files
+from semlex.ingest.files.selection import Selection
+from semlex.jobs.kinds import AllowedFolders
 from semlex.server import request_context
 from semlex.server.connections import LOOK_SECONDS
 from semlex.server.limits import MAX_WAIT_SECONDS, Rates
-from tests.support.http_server import COLLECTION, answer_of, in_process, on_a_port, raw
+from semlex.server.mcp.access import Access
+from tests.support.http_server import COLLECTION, answer_of, bearer, in_process, on_a_port, raw
 from tests.support.manual_clock import ManualClock
 from tests.support.waiting import eventually, held, waiting
 
@@ -57,11 +65,7 @@ async def test_slow_heads_and_bodies_are_ended(filled):
         whole = head("/v1/search", "Content-Length: 16")
         assert status_of(await clock.expire(600, raw(served.address, whole + b'{"query"'))) == 408
         assert served.state.metrics.refused["request-timeout"] == 1
-
-
-async def test_a_second_slow_request_on_a_connection_is_ended(filled):
-    clock = ManualClock()
-    async with on_a_port(filled, clock=clock, head_seconds=60) as served:
+        # Nor does a request that was answered on the same connection.
         reader, writer = await asyncio.open_connection(*served.address)
         writer.write(head("/v1/search", "Content-Length: 15") + b'{"query":"key"}')
         assert (await answer_of(reader))[0] == 200
@@ -70,19 +74,35 @@ async def test_a_second_slow_request_on_a_connection_is_ended(filled):
         writer.close()
 
 
-async def test_a_body_has_a_longest_length(filled):
+async def test_a_body_has_a_longest_length_and_is_not_unpacked(filled):
+    async def pieces(body):
+        for begin in range(0, len(body), 65536):
+            yield body[begin : begin + 65536]
+
     async with on_a_port(filled) as served:
         for size, status in ((MIB, 200), (MIB + 1, 413)):
             body = json.dumps({"query": "key"}).encode().ljust(size)
-            for content in (body, _in_pieces(body)):
-                answer = await served.http.post("/v1/search", content=content, headers=JSON)
-                assert answer.status_code == status
+            for content in (body, pieces(body)):
+                assert (await served.http.post("/v1/search", content=content, headers=JSON)).status_code == status
         assert status_of(await raw(served.address, head("/v1/search", f"Content-Length: {10**18}"))) == 413
-
-
-async def _in_pieces(body):
-    for begin in range(0, len(body), 65536):
-        yield body[begin : begin + 65536]
+        packed = {"content": gzip.compress(b" " * (64 * MIB)), "headers": {"Content-Encoding": "gzip"}}
+        assert (await served.http.post("/v1/search", **packed)).status_code == 415
+        too_large = served.state.metrics.refused["request-entity-too-large"]
+        reader, writer = await asyncio.open_connection(*served.address)
+        writer.write(head("/v1/search", "Transfer-Encoding: chunked"))  # without an end
+        sent = 0
+        reading = asyncio.ensure_future(reader.read())
+        with suppress(ConnectionError):
+            while not reading.done() and sent < 64 * MIB:
+                writer.write(b"10000\r\n" + b" " * 0x10000 + b"\r\n")
+                await writer.drain()
+                sent += 0x10000
+                await asyncio.sleep(0)
+        assert sent < 64 * MIB
+        with suppress(ConnectionError):  # closed while we were still sending
+            assert status_of(await reading) in (413, 0)
+        assert served.state.metrics.refused["request-entity-too-large"] == too_large + 1
+        writer.close()
 
 
 SECOND = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -96,7 +116,7 @@ NO_REQUESTS = {
 
 async def test_what_is_no_request_gets_a_problem_body(filled, caplog):
     caplog.set_level("INFO", "semlex.server")
-    async with on_a_port(filled) as served:
+    async with on_a_port(filled, header_count=20) as served:
         for name, sent in NO_REQUESTS.items():
             answer = await raw(served.address, sent)
             lines, _, body = answer.partition(b"\r\n\r\n")
@@ -108,52 +128,8 @@ async def test_what_is_no_request_gets_a_problem_body(filled, caplog):
             assert f"x-request-id: {problem['request_id']}".encode() in lines.lower()
             assert problem["request_id"] in caplog.text
             assert (await served.http.get("/healthz")).status_code == 200
-
-
-async def test_json_under_another_name_is_told_how_it_is_sent(filled):
-    async with in_process(filled, rights="write") as served:
-        for media_type in ("application/x-www-form-urlencoded", "text/plain", "application/xml", None):
-            headers = {} if media_type is None else {"Content-Type": media_type}
-            for path in ("/v1/search", "/v1/answer", "/v1/documents", "/v1/embeddings"):
-                answer = await served.http.post(path, content=b'{"query": "a"}', headers=headers)
-                assert answer.status_code == 400, (path, media_type)
-                assert "Content-Type: application/json" in answer.json()["detail"]
-        typed = {"Content-Type": "application/merge-patch+json"}
-        assert (await served.http.post("/v1/search", content=b'{"query": "key"}', headers=typed)).status_code == 200
-        assert (await served.http.post("/v1/search", content=b"[]", headers=JSON)).status_code == 422
-
-
-async def test_what_the_framework_refuses_says_what_helps(filled):
-    async with in_process(filled) as served:
-        nowhere = await served.http.get("/v1/nowhere")
-        assert (nowhere.status_code, "/openapi.json" in nowhere.json()["detail"]) == (404, True)
-        other = await served.http.put("/v1/search", content=b"")
-        assert (other.status_code, "Allow" in other.json()["detail"], other.headers["allow"]) == (405, True, "POST")
-
-
-async def test_a_body_without_an_end_is_refused(filled):
-    async with on_a_port(filled) as served:
-        piece = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
-        reader, writer = await asyncio.open_connection(*served.address)
-        writer.write(head("/v1/search", "Transfer-Encoding: chunked"))
-        sent = 0
-        reading = asyncio.ensure_future(reader.read())
-        with suppress(ConnectionError):
-            while not reading.done() and sent < 64 * MIB:
-                writer.write(piece)
-                await writer.drain()
-                sent += len(piece)
-                await asyncio.sleep(0)
-        assert sent < 64 * MIB
-        with suppress(ConnectionError):  # closed while we were still sending
-            assert status_of(await reading) in (413, 0)
-        assert served.state.metrics.refused["request-entity-too-large"] == 1
-        writer.close()
-
-
-async def test_heads_have_a_longest_length(filled, caplog):
-    async with on_a_port(filled, header_count=20) as served:
         lines = [f"x-{number}: 1" for number in range(100_000)]
+        caplog.set_level("WARNING", "semlex.server")
         for more in (lines, ["x-long: " + "a" * 100_000]):
             caplog.clear()
             status = status_of(await raw(served.address, head("/v1/search", "Connection: close", *more)))
@@ -184,8 +160,8 @@ HOSTILE = {
 }
 
 
-async def test_hostile_bodies_are_refused(filled):
-    async with in_process(filled) as served:
+async def test_wrong_bodies_are_refused_and_say_what_helps(filled):
+    async with in_process(filled, rights="write") as served:
         for name, body in HOSTILE.items():
             answer = await served.http.post("/v1/search", content=body, headers=JSON)
             assert answer.status_code in ((200, 422) if name == "many filters" else (400, 409, 422)), name
@@ -194,13 +170,19 @@ async def test_hostile_bodies_are_refused(filled):
             if answer.status_code != 200:
                 assert answer.headers["content-type"] == "application/problem+json", name
                 assert len(answer.content) < 20_000, name
-
-
-async def test_what_is_packed_is_not_unpacked(filled):
-    bomb = gzip.compress(b" " * (64 * MIB))
-    async with on_a_port(filled) as served:
-        answer = await served.http.post("/v1/search", content=bomb, headers={"Content-Encoding": "gzip"})
-        assert answer.status_code == 415
+        for media_type in ("application/x-www-form-urlencoded", "text/plain", "application/xml", None):
+            headers = {} if media_type is None else {"Content-Type": media_type}
+            for path in ("/v1/search", "/v1/answer", "/v1/documents", "/v1/embeddings"):
+                answer = await served.http.post(path, content=b'{"query": "a"}', headers=headers)
+                assert answer.status_code == 400, (path, media_type)
+                assert "Content-Type: application/json" in answer.json()["detail"]
+        typed = {"Content-Type": "application/merge-patch+json"}
+        assert (await served.http.post("/v1/search", content=b'{"query": "key"}', headers=typed)).status_code == 200
+        assert (await served.http.post("/v1/search", content=b"[]", headers=JSON)).status_code == 422
+        nowhere = await served.http.get("/v1/nowhere")
+        assert (nowhere.status_code, "/openapi.json" in nowhere.json()["detail"]) == (404, True)
+        other = await served.http.put("/v1/search", content=b"")
+        assert (other.status_code, "Allow" in other.json()["detail"], other.headers["allow"]) == (405, True, "POST")
 
 
 async def test_more_connections_than_are_wanted_are_closed(filled):
@@ -221,19 +203,23 @@ async def test_more_connections_than_are_wanted_are_closed(filled):
         assert (await served.post("/v1/search", {"query": "key"})).status_code == 200
 
 
-async def test_who_leaves_is_not_worked_for(filled, filled_url):
-    async with on_a_port(filled) as served:
+async def test_a_request_has_its_time_and_who_leaves_is_not_worked_for(filled, filled_url):
+    clock = ManualClock()
+    async with on_a_port(filled, clock=clock, seconds=60) as served:
         with held(filled_url, CHUNK) as holder:
-            request = head("/v1/search", "Content-Length: 15") + b'{"query":"key"}'
-            reader, writer = await asyncio.open_connection(*served.address)
-            writer.write(request)
+            _, writer = await asyncio.open_connection(*served.address)
+            writer.write(head("/v1/search", "Content-Length: 15") + b'{"query":"key"}')
             await eventually(lambda: waiting(holder) == 1)
             writer.close()
-            del reader
             await eventually(lambda: waiting(holder) == 0)  # while the lock is held: the statement was cancelled
-        await eventually(lambda: served.state.metrics.refused["client-gone"])
-        assert served.state.metrics.in_flight == 0
-        assert served.state.open_client.users == 0
+            await eventually(lambda: served.state.metrics.refused["client-gone"])
+            assert served.state.metrics.in_flight == 0
+            assert served.state.open_client.users == 0
+            asking = asyncio.ensure_future(served.post("/v1/search", {"query": "key"}))
+            await eventually(lambda: waiting(holder) == 1)
+            clock.advance(60)
+            assert (await asking).status_code == 504
+            await eventually(lambda: waiting(holder) == 0)
 
 
 async def test_what_finds_no_place_in_a_second_is_refused(filled, filled_url):
@@ -330,17 +316,6 @@ async def test_answers_have_a_longest_length(changing, monkeypatch):
         assert (await served.http.get("/v1/document?document=d0")).status_code == 413
 
 
-async def test_a_request_has_its_time(filled, filled_url):
-    clock = ManualClock()
-    async with on_a_port(filled, clock=clock, seconds=60) as served:
-        with held(filled_url, CHUNK) as holder:
-            asking = asyncio.ensure_future(served.post("/v1/search", {"query": "key"}))
-            await eventually(lambda: waiting(holder) == 1)
-            clock.advance(60)
-            assert (await asking).status_code == 504
-            await eventually(lambda: waiting(holder) == 0)
-
-
 async def test_requests_in_progress_end_before_the_server(filled, filled_url):
     async with on_a_port(filled) as served:
         with held(filled_url, CHUNK) as holder:
@@ -388,87 +363,121 @@ def test_no_caller_has_more_requests_in_a_minute_than_it_may(per_minute, pauses)
     assert all(Rates(0).wait("ann", 0) == 0 for _ in range(3))
 
 
-async def test_rates_are_those_of_a_caller(filled):
-    clock = ManualClock()
-    async with in_process(filled, clock=clock, rate=2) as served:
-        found = [(await served.http.get("/v1/collections")) for _ in range(4)]
-        assert [answer.status_code for answer in found] == [200, 200, 429, 429]
-        assert found[-1].headers["retry-after"] == "30"
-        clock.advance(30)
-        found = [(await served.http.get("/v1/collections")) for _ in range(2)]
-        assert [answer.status_code for answer in found] == [200, 429]
-        assert (await served.http.get("/healthz")).status_code == 200
-
-
-async def test_a_request_counts_before_its_body_is_read(filled):
+async def test_rates_are_those_of_a_caller_and_count_before_a_body_is_read(filled):
     clock = ManualClock()
     async with on_a_port(filled, clock=clock, rate=2) as served:
-        opened = [await asyncio.open_connection(*served.address) for _ in range(2)]
-        for number, (_, writer) in enumerate(opened):
-            writer.write(head("/v1/search", "Content-Length: 15"))
-            await eventually(lambda: served.state.metrics.in_flight == number + 1)  # noqa: B023 - now
-        assert (
-            status_of(await raw(served.address, head("/v1/search", "Connection: close", "Content-Length: 15"))) == 429
-        )
-        for _, writer in opened:
+        for statuses in ([200, 200, 429, 429], [200, 429]):
+            found = [(await served.http.get("/v1/collections")) for _ in statuses]
+            assert [answer.status_code for answer in found] == statuses
+            assert found[-1].headers["retry-after"] == "30"
+            clock.advance(30)
+        assert (await served.http.get("/healthz")).status_code == 200
+        clock.advance(30)
+        writers = []
+        for number in (1, 2):
+            writers.append((await asyncio.open_connection(*served.address))[1])
+            writers[-1].write(head("/v1/search", "Content-Length: 15"))
+            await eventually(lambda: served.state.metrics.in_flight == number)  # noqa: B023 - now
+        third = head("/v1/search", "Connection: close", "Content-Length: 15")
+        assert status_of(await raw(served.address, third)) == 429
+        for writer in writers:
             writer.close()
 
 
-async def test_a_request_has_an_id_in_answer_and_log(filled, caplog):
+async def test_a_request_has_an_id_in_answer_and_log_and_an_unknown_name_leaves_nothing(served, caplog):
     caplog.set_level(logging.INFO, logger="semlex.server")
-    async with in_process(filled) as served:
-        answer = await served.post("/v1/search", {"query": PRIVATE}, headers={"X-Request-ID": "mine-1"})
-        assert answer.headers["x-request-id"] == "mine-1"
-        assert "request mine-1: POST /v1/search 200" in caplog.text
-        for bad in ("a b", "x" * 65, "../..", "<script>"):
-            answer = await served.post("/v1/search", {"query": "key"}, headers={"X-Request-ID": bad})
-            assert answer.headers["x-request-id"] != bad
-            assert bad not in caplog.text
+    answer = await served.post("/v1/search", {"query": PRIVATE}, headers={"X-Request-ID": "mine-1"})
+    assert answer.headers["x-request-id"] == "mine-1"
+    assert "request mine-1: POST /v1/search 200" in caplog.text
+    for bad in ("a b", "x" * 65, "../..", "<script>"):
+        answer = await served.post("/v1/search", {"query": "key"}, headers={"X-Request-ID": bad})
+        assert answer.headers["x-request-id"] != bad
+        assert bad not in caplog.text
+    for number in range(50):
+        answer = await served.post("/v1/search", {"query": "key", "collection": f"nowhere_{number}"})
+        assert answer.status_code == 404
+        assert "nowhere" not in answer.text
+    assert len(served.state.open_client.client._collections) <= 2
 
 
-async def test_secrets_stand_in_no_body_and_no_log(filled, tmp_path, caplog):
+async def test_secrets_stand_in_no_body_and_no_log(filled, caplog):
     """A text in every field of every kind of wrong request; the token, right or wrong."""
     caplog.set_level(logging.DEBUG)
-    bodies = [
-        {"query": PRIVATE, "top_k": 0},
-        {"query": PRIVATE, "filters": f"{PRIVATE} ="},
-        {"query": PRIVATE, "filters": {"a": {"$no": PRIVATE}}},
-        {"query": [PRIVATE]},
-        {"query": "key", "mode": PRIVATE},
-        {"query": "key", "vector": [PRIVATE]},
-        {"query": "key", "collection": PRIVATE},
-        {"query": "key", "boost": {PRIVATE: 1}},
-        {"query": PRIVATE + "\0"},
-        PRIVATE,
-    ]
+    wrong = [
+        ("top_k", 0), ("filters", f"{PRIVATE} ="), ("filters", {"a": {"$no": PRIVATE}}), ("mode", PRIVATE),
+        ("vector", [PRIVATE]), ("collection", PRIVATE), ("boost", {PRIVATE: 1}), ("query", [PRIVATE]),
+        ("query", PRIVATE + "\0"),
+    ]  # fmt: skip
     async with in_process(filled, rights="admin") as served:
-        for body in bodies:
-            answer = await served.post("/v1/search", body, headers={"Authorization": f"Bearer {PRIVATE}"})
+        for body in (*({"query": PRIVATE, name: value} for name, value in wrong), PRIVATE):
+            answer = await served.post("/v1/search", body, headers=bearer(PRIVATE))
             assert answer.status_code in (400, 404, 409, 422)
             assert PRIVATE not in answer.text
-        bad = [{"content": PRIVATE, "id": "x" * 513}, {"content": PRIVATE + "\0"}]
-        for one in bad:
-            answer = await served.post("/v1/documents", {"documents": [one]})
+        for document in ({"content": PRIVATE, "id": "x" * 513}, {"content": PRIVATE + "\0"}):
+            answer = await served.post("/v1/documents", {"documents": [document]})
             assert answer.status_code == 422
             assert PRIVATE not in answer.text
     assert PRIVATE not in caplog.text
 
 
-async def test_what_fails_inside_says_the_kind_only(filled, monkeypatch):
-    async def broken(*_, **__):
-        raise RuntimeError(PRIVATE)
+async def test_paths_that_no_file_can_have_are_refused(filled, tmp_path):
+    async with in_process(filled, rights="write", allow=[tmp_path]) as served:
+        for name in ("a\0b", "\0", "a\ud800b", "a\udc80b"):
+            path = f"{tmp_path}/{name}"
+            for place, body in (
+                ("/v1/index", {"paths": [path]}),
+                ("/v1/jobs", {"kind": "index", "arguments": {"paths": [path]}}),
+                ("/v1/jobs", {"kind": "sync", "arguments": {"paths": [str(tmp_path), path]}}),
+            ):
+                content = json.dumps({**body, "collection": COLLECTION})  # halves of pairs are escaped
+                answer = await served.http.post(place, content=content, headers=JSON)
+                assert answer.status_code in (403, 422), (name, place, answer.text)
+            with pytest.raises(ConfigurationError):
+                await AllowedFolders([tmp_path]).check([path])
+        assert (await served.http.get("/v1/jobs")).json()["jobs"] == []
 
-    monkeypatch.setattr("semlex.retriever.collection.Collection.search", broken)
-    async with in_process(filled) as served:
+
+async def test_a_link_that_becomes_a_file_while_it_is_read_is_refused(filled, tmp_path, monkeypatch):
+    (tmp_path / "race.md").symlink_to(tmp_path / "target.md")
+    async with in_process(filled, rights="write", allow=[tmp_path]) as served:
+        access = Access.of(writes=True, folders=[tmp_path])
+        monkeypatch.setattr(os, "readlink", Mock(side_effect=OSError(errno.EINVAL, "Invalid argument")))
+        answer = await served.post("/v1/index", {"paths": [str(tmp_path / "race.md")]})
+        assert answer.status_code == 403
+        with pytest.raises(ConfigurationError, match="not in the folders"):
+            access.folder("race.md")
+        (problem,) = find_files(tmp_path, Selection(None, (), ["md"], recursive=True))
+        assert isinstance(problem, FileProblem)
+
+
+async def test_refused_requests_are_logged_and_counted_with_route_and_address(filled, tokens, caplog):
+    caplog.set_level("INFO", "semlex.server")
+    token = bearer(tokens.add("ann", "read"))
+    refused = [
+        (401, "/v1/search", "/v1/search", {}),
+        (421, "/v1/jobs/x/cancel", "/v1/jobs/{job_id}/cancel", {"headers": {"Host": "elsewhere.example.org"}}),
+        (413, "/v1/search", "/v1/search", {"headers": token, "content": b" " * 101}),
+        (404, "/v1/nowhere", "none", {"headers": token}),
+        (429, "/mcp", "/mcp", {"headers": token}),
+    ]
+    async with in_process(filled, token_file=tokens.path, rate=2, body_bytes=100) as served:
+        for status, path, _, options in refused:
+            assert (await served.http.post(path, **options)).status_code == status
+        served.state.is_stopping = True
+        assert (await served.http.get("/v1/documents", headers=token)).status_code == 503
+    counted = {(route, status) for _, route, status in served.state.metrics.requests}
+    assert counted == {(route, status) for status, _, route, _ in refused} | {("/v1/documents", 503)}
+    lines = [vars(record) for record in caplog.records if "route" in vars(record)]
+    assert {(line["route"], line["status"]) for line in lines} == counted
+    assert {line["address"] for line in lines} == {"127.0.0.1"}
+    assert all("127.0.0.1)" in line["message"] for line in lines)
+
+
+async def test_what_fails_inside_is_told_by_its_kind_and_to_the_operator_in_the_log(served, monkeypatch, caplog):
+    remedy = "set SOME_PROVIDER_KEY"
+    for error, status, text in ((RuntimeError(PRIVATE), 500, PRIVATE), (MissingKeyError(remedy), 503, remedy)):
+        monkeypatch.setattr("semlex.retriever.collection.Collection.search", AsyncMock(side_effect=error))
         answer = await served.post("/v1/search", {"query": "key"})
-    assert (answer.status_code, answer.headers["content-type"]) == (500, "application/problem+json")
-    assert PRIVATE not in answer.text
-
-
-async def test_names_that_are_no_collection_leave_nothing_behind(filled):
-    async with in_process(filled) as served:
-        for number in range(50):
-            answer = await served.post("/v1/search", {"query": "key", "collection": f"nowhere_{number}"})
-            assert answer.status_code == 404
-            assert "nowhere" not in answer.text
-        assert len(served.state.open_client.client._collections) <= 2
+        assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
+        assert text not in answer.text
+    assert remedy in caplog.text
