@@ -64,6 +64,10 @@ class Served:
     connections: Any = ()  # the protocols of those that are open, behind uvicorn
     server: Any = None  # that of uvicorn
 
+    @property
+    def url(self) -> str:
+        return "http://{}:{}".format(*self.address)
+
     async def post(self, path: str, body: Any, **options: Any) -> httpx2.Response:
         return await self.http.post(path, json=body, **options)
 

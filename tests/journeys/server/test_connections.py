@@ -13,9 +13,8 @@ import pytest
 
 from semlex.server.options import ServeOptions
 from semlex.server.state import LOOK_SECONDS
-from semlex.server.tokens import TokenFile
 from tests.journeys.server.test_limits import head, status_of
-from tests.support.http_server import answer_of, in_process, on_a_port
+from tests.support.http_server import answer_of, bearer, in_process, on_a_port
 from tests.support.manual_clock import ManualClock
 from tests.support.waiting import LIMIT, eventually, turns
 
@@ -32,28 +31,19 @@ async def narrow(address):
     return await asyncio.open_connection(sock=one, limit=1)
 
 
-async def opened_and_deaf(address):
-    """A connection whose other end asks for more than the network holds, and reads none of it."""
-    reader, writer = await narrow(address)
-    writer.transport.pause_reading()  # of a socket
-    with suppress(ConnectionError):
-        writer.write(PAGE_FILE * 1_000)
-    del reader
-    return writer
-
-
 @pytest.mark.slow
-async def test_who_takes_no_answer_holds_no_place_and_no_connection(filled, tmp_path):
-    file, clock = TokenFile(tmp_path / "tokens.json"), ManualClock()
-    headers = {"Authorization": f"Bearer {file.add('ann', 'read')}"}
+async def test_who_takes_no_answer_holds_no_place_and_no_connection(filled, tokens):
+    clock, headers = ManualClock(), bearer(tokens.add("ann", "read"))
     limits = {"concurrency": 2, "send_seconds": 60, "seconds": 3600}
-    async with on_a_port(filled, clock=clock, token_file=file.path, **limits) as served:
-        writers = [await opened_and_deaf(served.address) for _ in range(4)]
-        deaf = served.connections
-        await eventually(lambda: sum(one.flow.write_paused for one in deaf) == len(writers))
+    async with on_a_port(filled, clock=clock, token_file=tokens.path, **limits) as served:
+        writers = [(await narrow(served.address))[1] for _ in range(4)]
+        for writer in writers:  # they ask for more than the network holds, and read none of it
+            writer.transport.pause_reading()
+            with suppress(ConnectionError):
+                writer.write(PAGE_FILE * 1_000)
+        await eventually(lambda: sum(one.flow.write_paused for one in served.connections) == len(writers))
         assert served.state.admitted == 0
-        answer = await served.post("/v1/search", {"query": "key"}, headers=headers)
-        assert answer.status_code == 200
+        assert (await served.post("/v1/search", {"query": "key"}, headers=headers)).status_code == 200
         await clock.passes_until(lambda: len(served.connections) == 1, 60)  # that of `served.http`
         for writer in writers:
             writer.transport.abort()
@@ -80,11 +70,21 @@ async def test_who_takes_an_answer_slowly_gets_the_whole(filled):
 
 
 @pytest.mark.slow
-async def test_the_rest_of_a_refused_body_has_its_time(filled, tmp_path):
-    file, clock = TokenFile(tmp_path / "tokens.json"), ManualClock()
-    file.add("ann", "read")
-    async with on_a_port(filled, clock=clock, token_file=file.path, head_seconds=60) as served:
+async def test_a_connection_goes_on_after_a_refused_body_that_ended_in_its_time(filled, tokens):
+    clock, token = ManualClock(), f"Authorization: Bearer {tokens.add('ann', 'read')}"
+    body = json.dumps({"query": "key"}).encode()
+    length = f"Content-Length: {len(body)}"
+    async with on_a_port(filled, clock=clock, token_file=tokens.path, head_seconds=60) as served:
         reader, writer = await asyncio.open_connection(*served.address)
+        writer.write(head("/v1/search", length) + body[:5])
+        assert (await answer_of(reader))[0] == 401
+        await clock.eventually_waited(60)
+        clock.advance(50)
+        writer.write(body[5:])
+        await clock.eventually_waited(60)  # what follows has a time of its own
+        writer.write(head("/v1/search", length, token) + body)
+        assert (await answer_of(reader))[0] == 200
+        assert clock.waits == [LOOK_SECONDS]  # for changed settings; nothing is awaited of the client
         writer.write(head("/v1/search", "Content-Length: 900000"))
         assert (await answer_of(reader))[0] == 401
         await clock.eventually_waited(60)
@@ -141,56 +141,32 @@ async def test_the_rest_after_the_last_answer_has_its_bounds(filled, monkeypatch
 
 
 @pytest.mark.slow
-async def test_a_connection_goes_on_after_a_refused_body_that_ended(filled, tmp_path):
-    file, clock = TokenFile(tmp_path / "tokens.json"), ManualClock()
-    token = f"Authorization: Bearer {file.add('ann', 'read')}"
-    body = json.dumps({"query": "key"}).encode()
-    length = f"Content-Length: {len(body)}"
-    async with on_a_port(filled, clock=clock, token_file=file.path, head_seconds=60) as served:
-        reader, writer = await asyncio.open_connection(*served.address)
-        writer.write(head("/v1/search", length) + body[:5])
-        assert (await answer_of(reader))[0] == 401
-        await clock.eventually_waited(60)
-        clock.advance(50)
-        writer.write(body[5:])
-        await clock.eventually_waited(60)  # what follows has a time of its own
-        writer.write(head("/v1/search", length, token) + body)
-        assert (await answer_of(reader))[0] == 200
-        assert clock.waits == [LOOK_SECONDS]  # for changed settings; nothing is awaited of the client
-        writer.close()
-
-
-@pytest.mark.slow
-async def test_what_needs_no_token_takes_no_body(filled):
+async def test_what_needs_no_token_takes_no_body_and_only_what_stores_documents_a_long_one(filled):
     async with in_process(filled, documents_bytes=8 * MIB) as served:
         for method, path in product(("GET", "POST"), ("/page/documents", "/healthz", "/", "/readyz")):
             answer = await served.http.request(method, path, content=b"x" * 2_000)
             assert answer.status_code == 413, (method, path)
         assert (await served.http.get("/v1/count", params={})).status_code == 200
-
-
-def test_only_what_stores_documents_has_their_limit():
     options = ServeOptions(documents_bytes=8 * MIB)
     paths = ("/v1/documents", "/v1/jobs", "/v1/search", "/v1/x/documents", "/page/jobs", "/documents")
     assert [path for path in paths if options.bytes_of(path) == 8 * MIB] == ["/v1/documents", "/v1/jobs"]
 
 
 @pytest.mark.slow
-async def test_bodies_in_progress_have_a_longest_sum_and_each_caller_a_share(filled, monkeypatch, tmp_path):
+async def test_bodies_in_progress_have_a_longest_sum_and_each_caller_a_share(filled, monkeypatch, tokens):
     monkeypatch.setattr("semlex.server.options.BYTES_IN_PROGRESS", 2_000)
-    file = TokenFile(tmp_path / "tokens.json")
-    ann, bob, eve = (f"Bearer {file.add(name, 'read')}" for name in ("ann", "bob", "eve"))
+    ann, bob, eve = (bearer(tokens.add(name, "read")) for name in ("ann", "bob", "eve"))
     limits = {"body_bytes": 1_000, "documents_bytes": 1_000, "body_seconds": 60, "rate": 0}
-    async with on_a_port(filled, token_file=file.path, **limits) as served:
+    async with on_a_port(filled, token_file=tokens.path, **limits) as served:
 
         async def ask(token, size):
-            headers = {"Content-Type": "application/json", "Authorization": token}
+            headers = {"Content-Type": "application/json", **token}
             return await served.http.post("/v1/search", content=b'{"query": "key"}'.ljust(size), headers=headers)
 
         async def announce(token):
             before = served.state.metrics.in_flight
             _, writer = await asyncio.open_connection(*served.address)
-            writer.write(head("/v1/search", f"Authorization: {token}", "Content-Length: 1000"))
+            writer.write(head("/v1/search", f"Authorization: {token['Authorization']}", "Content-Length: 1000"))
             await eventually(lambda: served.state.metrics.in_flight == before + 1)
             return writer
 
@@ -203,8 +179,7 @@ async def test_bodies_in_progress_have_a_longest_sum_and_each_caller_a_share(fil
         refused = await ask(ann, 100)
         assert (refused.status_code, refused.json()["detail"].split()[0]) == (503, "the")
         # What has no body needs no room.
-        answer = await served.http.get("/v1/collections", headers={"Authorization": eve})
-        assert answer.status_code == 200
+        assert (await served.http.get("/v1/collections", headers=eve)).status_code == 200
         for writer in silent:
             writer.close()
         await eventually(lambda: served.state.metrics.in_flight == 0)

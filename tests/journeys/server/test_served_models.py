@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 
 import numpy as np
 import pytest
@@ -19,9 +19,8 @@ from semlex.errors import ModelServerError
 from semlex.reranking.remote import CohereReranker
 from semlex.reranking.term_overlap import TermOverlapReranker
 from semlex.server.routes.models import _written
-from semlex.server.tokens import TokenFile
 from semlex.testing import HashEmbedder
-from tests.support.http_server import in_process, on_a_port
+from tests.support.http_server import bearer, on_a_port
 
 TEXTS = ["A key is rotated every 90 days.", "über alles 東京", "x" * 3000, "banana"]
 
@@ -41,59 +40,36 @@ class TwoSidedEmbedder(HashEmbedder):
 
 
 @asynccontextmanager
-async def served(url, embedder=None, reranker=None, **options):
-    models = {"embedding_model": embedder or HashEmbedder(), "reranker_model": reranker}
-    use = {"use_reranking": reranker is not None}
-    async with Client(url, **models, **use) as client, on_a_port(client, **options) as running:
+async def served(url, embedder, **options):
+    models = {"embedding_model": embedder, "reranker_model": TermOverlapReranker(), "use_reranking": embedder != "none"}
+    async with Client(url, **models) as client, on_a_port(client, **options) as running:
         yield running
 
 
-def address(running):
-    host, port = running.address
-    return f"http://{host}:{port}/v1"
-
-
 @pytest.mark.slow
-async def test_our_own_clients_get_the_numbers_of_the_local_model(database_url, tmp_path):
-    token_file = tmp_path / "tokens.json"
-    secret = TokenFile(token_file).add("reader", "read")
+async def test_clients_get_the_numbers_of_the_local_model_in_the_shapes_that_they_read(database_url, tokens):
+    secret = tokens.add("reader", "read")
     local, judge = HashEmbedder(), TermOverlapReranker()
     query = "which key is rotated"
-    async with served(database_url, local, judge, token_file=token_file) as running:
-        remote = OpenAIEmbedder("semlex.testing/hash", address(running), api_key=secret, batch_size=2)
-        reranker = CohereReranker("term-overlap/1", address(running), api_key=secret, batch_size=3)
-        try:
+    async with served(database_url, local, token_file=tokens.path) as running:
+        remote = OpenAIEmbedder("semlex.testing/hash", f"{running.url}/v1", api_key=secret, batch_size=2)
+        reranker = CohereReranker("term-overlap/1", f"{running.url}/v1", api_key=secret, batch_size=3)
+        with closing(remote), closing(reranker):
             vectors = await asyncio.to_thread(remote.embed_documents, TEXTS)
             one = await asyncio.to_thread(remote.embed_query, query)
             scores = await asyncio.to_thread(reranker.score, query, TEXTS)
-        finally:
-            remote.close()
-            reranker.close()
+        running.http.headers |= bearer(secret)
+        body = {"model": "semlex.testing/hash", "input": TEXTS[0], "encoding_format": "float", "user": "u"}
+        single = (await running.post("/v1/embeddings", body)).json()
+        many = (await running.post("/v1/embeddings", {"input": TEXTS, "encoding_format": "base64"})).json()
+        body = {"model": "term-overlap/1", "query": "rotated key", "documents": [*TEXTS, {"text": "key"}], "top_n": 2}
+        judged = (await running.post("/v1/rerank", body | {"return_documents": True})).json()
+        again = (await running.post("/v2/rerank", body)).json()
     # Both sides normalise: what was of norm 1 may change in its last bit.
     assert vectors == pytest.approx(normalise(local.embed_documents(TEXTS)), abs=1e-7)
     assert one == pytest.approx(local.embed_query(query), abs=1e-7)
     assert scores.tolist() == judge.score(query, TEXTS).tolist()
     assert scores.max() > scores.min()
-
-
-@given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1))
-def test_both_encodings_are_the_vector_bit_by_bit(numbers):
-    vector = np.array(numbers, dtype=np.float32)
-    packed, plain = _written(vector, "base64"), _written(vector, "float")
-    assert np.frombuffer(base64.b64decode(packed), dtype="<f4").tobytes() == vector.tobytes()
-    assert np.array(json.loads(json.dumps(plain)), dtype=np.float32).tobytes() == vector.tobytes()
-
-
-@pytest.mark.slow
-async def test_shapes_are_those_that_clients_read(database_url):
-    local = HashEmbedder()
-    async with served(database_url, local, TermOverlapReranker()) as running:
-        body = {"model": "semlex.testing/hash", "input": TEXTS[0], "encoding_format": "float", "user": "u"}
-        single = (await running.post("/v1/embeddings", body)).json()
-        many = (await running.post("/v1/embeddings", {"input": TEXTS, "encoding_format": "base64"})).json()
-        query = {"model": "term-overlap/1", "query": "rotated key", "documents": [*TEXTS, {"text": "key"}], "top_n": 2}
-        judged = (await running.post("/v1/rerank", query | {"return_documents": True})).json()
-        again = (await running.post("/v2/rerank", query)).json()
     vector = local.embed_documents([TEXTS[0]])[0]
     tokens = int(local.count_tokens([TEXTS[0]])[0])
     assert single == {
@@ -111,9 +87,18 @@ async def test_shapes_are_those_that_clients_read(database_url):
     assert again["results"] == [{k: v for k, v in one.items() if k != "document"} for one in judged["results"]]
 
 
+@given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1))
+def test_both_encodings_are_the_vector_bit_by_bit(numbers):
+    vector = np.array(numbers, dtype=np.float32)
+    packed, plain = _written(vector, "base64"), _written(vector, "float")
+    assert np.frombuffer(base64.b64decode(packed), dtype="<f4").tobytes() == vector.tobytes()
+    assert np.array(json.loads(json.dumps(plain)), dtype=np.float32).tobytes() == vector.tobytes()
+
+
 @pytest.mark.slow
-async def test_queries_cuts_and_limits_are_the_models(database_url):
+async def test_names_queries_cuts_and_limits_are_the_models(database_url):
     local = TwoSidedEmbedder()
+    judging = {"query": "x", "documents": ["x"]}
     async with served(database_url, local) as running:
 
         async def embedded(**body):
@@ -135,29 +120,33 @@ async def test_queries_cuts_and_limits_are_the_models(database_url):
         told = "text 1 of the request (counted from 0) has 9 tokens, but the model reads at most 8"
         assert told in answer.json()["detail"]
         assert "secretword" not in answer.text
-        remote = OpenAIEmbedder("two-sided", address(running))
-        try:
+        with closing(OpenAIEmbedder("two-sided", f"{running.url}/v1")) as remote:
             with pytest.raises(ModelServerError, match="refuses the text of row 1"):
                 await asyncio.to_thread(remote.embed_documents, texts)
-        finally:
-            remote.close()
-
-
-@pytest.mark.slow
-async def test_other_models_are_unknown_and_the_known_one_is_named(database_url):
-    async with served(database_url, TwoSidedEmbedder(), TermOverlapReranker()) as running:
         for path, body, name in (
             ("/v1/embeddings", {"model": "text-embedding-3-small", "input": "x"}, "two-sided"),
             ("/v1/embeddings", {"model": "/srv/models/two-sided", "input": "x"}, "two-sided"),
-            ("/v1/rerank", {"model": "rerank-v3.5", "query": "x", "documents": ["x"]}, "term-overlap/1"),
+            ("/v1/rerank", {"model": "rerank-v3.5", **judging}, "term-overlap/1"),
         ):
             answer = await running.post(path, body)
             assert (answer.status_code, answer.json()["type"]) == (404, "urn:semlex:problem:unknown-model")
             assert answer.json()["detail"].endswith(f"this server has {name}")
+        listed = (await running.http.get("/v1/models")).json()
+        assert listed["object"] == "list"
+        assert [(one["object"], one["id"], one["type"], one["created"]) for one in listed["data"]] == [
+            ("model", "two-sided", "embedding", 0),
+            ("model", "term-overlap/1", "rerank", 0),
+        ]
+        for path, body in (
+            ("/v1/embeddings", {"model": "two-sided", "input": "key"}),
+            ("/v1/rerank", {"model": "term-overlap/1", **judging}),
+        ):
+            assert (await running.post(path, body)).json()["model"] == body["model"]
     async with served(database_url, "none") as running:
-        for path, body in (("/v1/embeddings", {"input": "x"}), ("/v1/rerank", {"query": "x", "documents": ["x"]})):
+        for path, body in (("/v1/embeddings", {"input": "x"}), ("/v1/rerank", judging)):
             answer = await running.post(path, body)
             assert (answer.status_code, answer.json()["type"]) == (404, "urn:semlex:problem:no-model")
+        assert (await running.http.get("/v1/models")).json() == {"object": "list", "data": []}
 
 
 HOSTILE_INPUTS = [
@@ -168,19 +157,13 @@ JSON = {"Content-Type": "application/json"}
 
 
 async def test_hostile_inputs_are_refused_and_the_next_is_answered(database_url):
-    async with (
-        Client(
-            database_url, embedding_model=HashEmbedder(), reranker_model=TermOverlapReranker(), use_reranking=True
-        ) as client,
-        in_process(client) as running,
-    ):
+    async with served(database_url, HashEmbedder()) as running:
         for value in HOSTILE_INPUTS:
-            bodies = [
+            for path, body in (
                 ("/v1/embeddings", {"input": value}),
                 ("/v1/rerank", {"query": "key", "documents": value}),
                 ("/v1/rerank", {"query": value, "documents": ["key"]}),
-            ]
-            for path, body in bodies:
+            ):
                 answer = await running.http.post(path, content=json.dumps(body), headers=JSON)
                 assert answer.status_code == 422, (path, body if len(str(body)) < 100 else "long", answer.text)
                 assert answer.headers["content-type"] == "application/problem+json"
@@ -190,25 +173,3 @@ async def test_hostile_inputs_are_refused_and_the_next_is_answered(database_url)
             assert (await running.post("/v1/rerank", {"query": "x", "documents": ["x"], **extra})).status_code == 422
         assert (await running.post("/v1/embeddings", {"input": ["fine", "too"]})).status_code == 200
         assert (await running.post("/v1/rerank", {"query": "fine", "documents": ["fine"]})).status_code == 200
-
-
-@pytest.mark.slow
-async def test_the_models_are_listed_by_the_names_that_routes_take(database_url):
-    async with served(database_url, TwoSidedEmbedder(), TermOverlapReranker()) as running:
-        listed = (await running.http.get("/v1/models")).json()
-        assert listed["object"] == "list"
-        assert [(one["object"], one["type"], one["created"]) for one in listed["data"]] == [
-            ("model", "embedding", 0),
-            ("model", "rerank", 0),
-        ]
-        embedder, reranker = (one["id"] for one in listed["data"])
-        assert embedder == "two-sided"
-        answer = await running.post("/v1/embeddings", {"model": embedder, "input": "key"})
-        assert (answer.status_code, answer.json()["model"]) == (200, embedder)
-        body = {"model": reranker, "query": "key", "documents": ["key"]}
-        assert (await running.post("/v1/rerank", body)).json()["model"] == reranker
-    async with (
-        Client(database_url, embedding_model="none", use_reranking=False) as client,
-        in_process(client) as without,
-    ):
-        assert (await without.http.get("/v1/models")).json() == {"object": "list", "data": []}
