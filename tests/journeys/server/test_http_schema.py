@@ -142,8 +142,7 @@ def own(database_url, token_file, session):
 @pytest.fixture
 def address(label, request):
     """What one operation deletes, the others would miss."""
-    found = request.getfixturevalue("own" if label.startswith("DELETE") else "shared")
-    return found
+    return request.getfixturevalue("own" if label.startswith("DELETE") else "shared")
 
 
 @pytest.mark.parametrize("label", LABELS)

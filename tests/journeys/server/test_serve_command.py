@@ -1,19 +1,24 @@
-"""``semlex serve`` as a user starts, asks and stops it."""
+"""``semlex serve`` as a user starts, asks and stops it: one process, or several that are replaced meanwhile."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import shlex
 import signal
 import socket
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import httpx2
+import psutil
 import pytest
 
-from tests.support.waiting import LIMIT, held, until, until_waiting, waiting
+from semlex.server import processes
+from semlex.server.options import ServeOptions
+from tests.support.http_server import bearer
+from tests.support.waiting import LIMIT, eventually, held, turns, until, until_waiting, waiting
 
 pytestmark = pytest.mark.slow
 
@@ -44,7 +49,7 @@ def test_it_is_started_asked_and_stopped(program):
         assert "Traceback" not in said
 
 
-def test_a_second_signal_ends_what_is_in_progress(program):
+def test_a_second_signal_ends_what_is_in_progress_and_every_line_for_programs_is_json(program):
     program("index", "docs", "-c", "handbook")
     ended = []
 
@@ -55,7 +60,7 @@ def test_a_second_signal_ends_what_is_in_progress(program):
             ended.append(error)
 
     with (
-        serving(program, "-c", "handbook") as (process, address, _),
+        serving(program, "-c", "handbook", "--log-format", "json") as (process, address, _),
         held(program.environment["DATABASE_URL"], "semlex.handbook_chunk") as holder,
     ):
         asking = threading.Thread(target=ask, args=(address,))
@@ -74,68 +79,38 @@ def test_a_second_signal_ends_what_is_in_progress(program):
         assert len(ended) == 1
         until(lambda: waiting(holder) == 0)
         assert process.returncode == -signal.SIGTERM
-        assert not re.search("ERROR|Traceback|Exception", "".join([*said, rest]))
-
-
-def test_every_line_of_a_log_for_programs_is_json(program):
-    program("index", "docs")
-    with serving(program, "--log-format", "json") as (process, address, _):
-        assert httpx2.get(f"{address}/readyz").json()["status"] == "ready"
-        process.send_signal(signal.SIGINT)
-        _, said = process.communicate()
-        assert process.returncode == 130
-        lines = [json.loads(line) for line in said.splitlines()]
-        assert {"message", "level", "time"} <= set.intersection(*map(set, lines))
-        assert any("stopping" in line["message"] for line in lines)
+        said += rest.splitlines()
+        assert not re.search("error|traceback|exception", "".join(said), re.IGNORECASE)
+        assert all({"message", "level", "time"} <= json.loads(line).keys() for line in said)
 
 
 def test_the_address_that_it_shows_is_one_to_ask(program):
     program("index", "docs")
     file = ("--token-file", "tokens.json")
-    secret = program("serve", "token", "add", "ann", *file).stdout.strip()
+    headers = bearer(program("serve", "token", "add", "ann", *file).stdout.strip())
     with serving(program, "--host", "0.0.0.0", *file) as (_, address, line):  # noqa: S104
-        asked = shlex.split(line.replace("TOKEN", secret))
         assert httpx2.get(f"{address}/healthz").status_code == 200
-        headers = {"Authorization": f"Bearer {secret}", "Content-Type": "application/json"}
+        asked = shlex.split(line.replace("TOKEN", headers["Authorization"].split()[1]))
         assert headers["Authorization"] in asked[4]
         assert httpx2.get(f"{address}/v1/collections").status_code == 401
+        headers["Content-Type"] = "application/json"
         assert httpx2.post(asked[2], content=asked[-1], headers=headers).status_code == 200
 
 
-@pytest.mark.parametrize(("command", "content"), [("serve", None), ("mcp --http", '{"tokens": {}}')])
-def test_a_file_without_tokens_is_told_at_the_start(program, command, content):
-    program("index", "docs")
-    if content is not None:
-        (program.folder / "none.json").write_text(content)
-    with program.start(*command.split(), "--port", "0", "--token-file", "none.json") as process:
-        told, line = process.stderr.readline(), process.stderr.readline()
-        assert "the token file none.json " + ("does not exist" if content is None else "has no token") in told
-        address = re.search(r"http://[\d.:]+", line)
-        assert address is not None, line
-        asked = f"{address[0]}/mcp"
-        assert httpx2.post(asked, json={}).status_code == 401
-        words = shlex.split(told.partition("to make one: semlex ")[2])
-        secret = program(*words).stdout.strip()
-        assert httpx2.post(asked, json={}, headers={"Authorization": f"Bearer {secret}"}).status_code != 401
-
-
 def test_what_cannot_be_listened_on_is_told(program):
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         for options, said in (
-            (("--port", port), "choose another port with --port"),
-            (("--port", port), "another address with --host"),
+            (("--port", port), ("choose another port with --port", "another address with --host")),
+            (("--port", port, "--processes", "2"), ("--port",)),
             # Nobody is asked about a name that cannot be one.
-            (("--host", "no..such.name", "--token-file", "t.json"), "not an address of this machine"),
-            (("--host", "0.0.0.0"), "semlex serve token add"),  # noqa: S104
-            (("--rights", "root"), "rights must be one of"),
-            (("--origin", "pages"), "is not an origin"),
+            (("--host", "no..such.name", "--token-file", "t.json"), ("not an address of this machine",)),
+            (("--host", "0.0.0.0"), ("semlex serve token add",)),  # noqa: S104
+            (("--rights", "root"), ("rights must be one of",)),
+            (("--origin", "pages"), ("is not an origin",)),
         ):
             found = program("serve", *options, code=2)
-            assert said in found.stderr
-            assert "Traceback" not in found.stderr
+            assert all(text in found.stderr for text in said), found.stderr
 
 
 def test_tokens_are_made_listed_and_removed(shell):
@@ -151,3 +126,181 @@ def test_tokens_are_made_listed_and_removed(shell):
     assert shell.objects("serve", "token", "list", *file)[0]["expires"] == "2999-12-31T00:00:00+00:00"
     refused = shell("serve", "token", "add", "x", "--expires", "soon", *file, code=2).stderr
     assert "--expires must be a time with its zone" in refused
+
+
+@contextmanager
+def serving_together(shell, *options, said):
+    """The first of two processes, and the address; `said` gets its further lines."""
+    with shell.start("serve", "--port", "0", "--processes", "2", *options) as process:
+        line = process.stderr.readline()
+        address = re.search(r"http://[^\s,]+", line)
+        assert address is not None, (line, process.stderr.read())
+        assert "with 2 processes" in line
+        # Every request writes a line: a full pipe would hold the processes.
+        reading = threading.Thread(target=lambda: said.extend(process.stderr), daemon=True)
+        reading.start()
+        yield process, address[0]
+        process.wait()
+        reading.join(LIMIT)
+
+
+def those_of(process):
+    """The numbers of the processes that serve."""
+    found = set()
+    for one in psutil.Process(process.pid).children():
+        with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
+            if one.status() != psutil.STATUS_ZOMBIE:
+                found.add(one.pid)
+    return found
+
+
+class Load:
+    """Clients that keep their connections and ask one request after another."""
+
+    def __init__(self, address):
+        self.address = address
+        self.answered, self.failures, self.is_done = 0, [], False
+
+    async def run(self):
+        async with httpx2.AsyncClient(base_url=self.address, timeout=LIMIT) as http:
+            while not self.is_done:
+                try:
+                    answer = await http.post("/v1/search", json={"query": "key"})
+                except httpx2.HTTPError as error:
+                    self.failures.append(error)
+                    continue
+                if answer.status_code == 200 and answer.json()["hits"]:
+                    self.answered += 1
+                else:
+                    self.failures.append((answer.status_code, answer.text))
+
+    async def more(self, count):
+        enough = self.answered + count
+        await eventually(lambda: self.answered >= enough or self.failures)
+
+
+async def test_processes_are_replaced_under_load_without_a_failed_request(program):
+    await asyncio.to_thread(program, "index", "docs", "-c", "handbook")
+    said = []
+    with serving_together(program, "-c", "handbook", "--model", "none", said=said) as (process, address):
+        first = those_of(process)
+        assert len(first) == 2
+        load = Load(address)
+        asking = [asyncio.create_task(load.run()) for _ in range(4)]
+        await load.more(20)
+        process.send_signal(signal.SIGHUP)
+        await eventually(lambda: not first & those_of(process) and len(those_of(process)) == 2)
+        await load.more(20)
+        await eventually(lambda: any("all processes were replaced" in line for line in said))
+        load.is_done = True
+        await asyncio.gather(*asking)
+        assert load.failures == []
+        assert load.answered >= 40
+        # One that is killed is replaced as well; the other one answers meanwhile.
+        before = those_of(process)
+        psutil.Process(min(before)).kill()
+        await eventually(lambda: len(those_of(process)) == 2 and those_of(process) != before)
+        assert httpx2.get(f"{address}/readyz", timeout=LIMIT).json()["status"] == "ready"
+        last = those_of(process)
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.to_thread(process.wait) == -signal.SIGTERM
+        assert any("stopping" in line for line in said)
+        assert not any("Traceback" in line for line in said)
+        assert not [number for number in last if psutil.pid_exists(number)]
+        with pytest.raises(httpx2.ConnectError):
+            httpx2.get(f"{address}/healthz")
+
+
+def test_processes_end_with_the_first_one(program):
+    with serving_together(program, "--model", "none", said=[]) as (process, _):
+        others = [psutil.Process(number) for number in those_of(process)]
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        until(lambda: not [one for one in others if one.is_running() and one.status() != psutil.STATUS_ZOMBIE])
+
+
+class Substitute:
+    """Stands in for a process: it runs until somebody retires it."""
+
+    def __init__(self):
+        self.stdin = self
+        self.has_ended = asyncio.Event()
+
+    async def wait(self):
+        await self.has_ended.wait()
+        return 0
+
+    def write(self, _):
+        self.has_ended.set()
+
+    async def drain(self):
+        pass
+
+
+def unstarted(said):
+    with socket.socket() as listening:
+        return processes._Processes(ServeOptions(processes=2), said.append, (), listening)
+
+
+async def test_a_process_that_dies_while_it_is_replaced_gets_one_successor(monkeypatch):
+    monkeypatch.setattr(processes, "PAUSE_SECONDS", 0)
+    starts = []
+
+    async def started(_):
+        starts.append(asyncio.get_running_loop().create_future())
+        return await starts[-1]
+
+    monkeypatch.setattr(processes._Processes, "_started", started)
+    together = unstarted([])
+    first, new, late = Substitute(), Substitute(), Substitute()
+    together._running = [first]
+    keeping = asyncio.create_task(together._keep(0))
+    rolling = asyncio.create_task(together._replace_all())
+    await eventually(lambda: len(starts) == 1)
+    first.has_ended.set()
+    await eventually(lambda: len(starts) == 2)
+    starts[0].set_result(new)
+    await rolling
+    starts[1].set_result(late)
+    await eventually(late.has_ended.is_set)
+    assert together._running == [new]
+    assert not new.has_ended.is_set()
+    keeping.cancel()
+
+
+async def test_a_signal_ends_the_start(monkeypatch):
+    begun = asyncio.Event()
+    first = Substitute()
+    monkeypatch.setattr(first, "send_signal", lambda _: first.has_ended.set(), raising=False)
+
+    async def started(_):
+        if begun.is_set():
+            await asyncio.Event().wait()
+        begun.set()
+        return first
+
+    monkeypatch.setattr(processes._Processes, "_started", started)
+    together = unstarted([])
+    running = asyncio.create_task(together.run())
+    await begun.wait()
+    await turns()
+    together._stop(signal.SIGTERM)
+    assert await running == -signal.SIGTERM
+    assert first.has_ended.is_set()
+
+
+async def test_a_python_that_is_gone_leaves_the_processes_in_place():
+    said = []
+    together, first = unstarted(said), Substitute()
+    together._running, together._command = [first], ["/nowhere/python"]
+    with socket.socket() as together._listening:
+        await together._replace_all()
+    assert together._running == [first]
+    assert "No such file" in said[0]
+    assert said[1:] == ["the new process did not start; the old ones keep running"]
+
+
+def test_what_cannot_be_served_is_told_once(program):
+    program.environment["DATABASE_URL"] = "postgresql://nobody@127.0.0.1:1/nowhere"
+    done = program("serve", "--port", "0", "--processes", "2", "--model", "none", code=3)
+    assert done.stderr.count("nowhere") == 1

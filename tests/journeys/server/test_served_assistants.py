@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import shlex
 import signal
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -19,11 +20,10 @@ from semlex.server.connections import LOOK_SECONDS
 from semlex.server.mcp.access import OFFERS
 from semlex.server.mcp.tools import HIT
 from semlex.server.options import ServeOptions
-from semlex.server.tokens import TokenFile
 from semlex.testing import HashEmbedder
 from tests.support.assistants import STATELESS, Posted, initialize, request
 from tests.support.curves import curve
-from tests.support.http_server import COLLECTION, FixedSettings, on_a_port, settings_for, without_tls
+from tests.support.http_server import COLLECTION, FixedSettings, bearer, on_a_port, settings_for, without_tls
 from tests.support.manual_clock import ManualClock
 from tests.support.waiting import LIMIT, eventually, held, waiting
 
@@ -51,33 +51,21 @@ async def tenants(tenants_url):
         yield client
 
 
-@pytest.fixture
-def tokens(tmp_path):
-    return TokenFile(tmp_path / "tokens.json")
-
-
 @asynccontextmanager
-async def assistant(address, token, mode):
-    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+async def assistant(url, token=None, mode="legacy"):
     async with (
-        without_tls(headers=headers, timeout=LIMIT) as http,
-        Assistant(streamable_http_client(address, http_client=http), mode=mode) as opened,
+        without_tls(headers={} if token is None else bearer(token), timeout=LIMIT) as http,
+        Assistant(streamable_http_client(f"{url}/mcp", http_client=http), mode=mode) as opened,
     ):
         yield opened
-
-
-def place(served):
-    host, port = served.address
-    return f"http://{host}:{port}/mcp"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_token_reaches_its_rights_and_collections(tenants, tokens, mode):
-    reader = tokens.add("reader", "read", (COLLECTION,))
-    admin = tokens.add("admin", "admin")
+    reader, admin = tokens.add("reader", "read", (COLLECTION,)), tokens.add("admin", "admin")
     async with on_a_port(tenants, token_file=tokens.path) as served:
-        async with assistant(place(served), reader, mode) as opened:
+        async with assistant(served.url, reader, mode) as opened:
             names = {tool.name for tool in (await opened.list_tools()).tools}
             assert names == {offer.name for offer in OFFERS if offer.reads_only}
             told = [
@@ -102,7 +90,7 @@ async def test_a_token_reaches_its_rights_and_collections(tenants, tokens, mode)
                 told.append(found.content[0].text.replace(collection, "…"))
             assert told[-1] == told[-2]  # whether there is one out of reach is not said
             assert HIDDEN not in "".join(map(str, told))
-        async with assistant(place(served), admin, mode) as opened:
+        async with assistant(served.url, admin, mode) as opened:
             assert {tool.name for tool in (await opened.list_tools()).tools} == {offer.name for offer in OFFERS}
             assert not (await opened.call_tool("search", {"query": "key", "collection": HIDDEN})).is_error
             assert not (await opened.call_tool("optimize_search", {"collection": HIDDEN})).is_error
@@ -117,11 +105,11 @@ async def test_a_tool_that_names_no_collection_means_that_of_the_settings(databa
     options = {"token_file": tokens.path, "allow": (str(tmp_path / "docs"),), "rate": 0}
     async with Client(await fill(database_url), "none") as tenants, on_a_port(tenants, **options) as served:
         for token, meant in ((everything, COLLECTION), (hidden, HIDDEN), (both, HIDDEN)):
-            async with assistant(place(served), token, "legacy") as opened:
+            async with assistant(served.url, token) as opened:
                 (hit,) = (await opened.call_tool("search", {"query": "key"})).structured_content["hits"]
                 assert hit["id"] == f"{meant}-id"
         served.state.open_client.settings = settings_for(collection="fresh")
-        async with assistant(place(served), everything, "legacy") as opened:
+        async with assistant(served.url, everything) as opened:
             found = await opened.call_tool("search", {"query": "key"})
             assert found.is_error
             assert "say which collection" in found.content[0].text
@@ -136,71 +124,67 @@ async def test_the_calibration_of_the_settings_holds_for_assistants(database_url
         for name in (COLLECTION, HIDDEN):
             await client.collection(name).add_texts(["The key is rotated."])
         served.state.open_client.settings = settings_for(calibration=tmp_path / "curve.json")
-        async with assistant(place(served), None, "legacy") as opened:
+        async with assistant(served.url) as opened:
             found = [
                 (await opened.call_tool("search", {"query": "key", "collection": name})).structured_content["hits"][0]
                 for name in (COLLECTION, HIDDEN)
             ]
         answer = await served.post("/v1/search", {"query": "key", "collection": COLLECTION})
         (hit,) = answer.json()["hits"]
-        assert {name: found[0][name] for name in HIT} == {
-            name: hit[name] for name in HIT
-        }  # one object in all interfaces
-        assert found[0]["confidence"] == answer.json()["hits"][0]["confidence"] is not None
+        assert {name: found[0][name] for name in HIT} == {name: hit[name] for name in HIT}  # one object everywhere
+        assert found[0]["confidence"] == hit["confidence"] is not None
         assert found[1]["confidence"] is None
 
 
-@pytest.mark.parametrize("with_tokens", [True, False])
-async def test_what_may_not_be_called_is_told_with_a_remedy_of_this_server(tenants, tokens, *, with_tokens):
-    token = tokens.add("writer", "write") if with_tokens else None
-    options = {"token_file": tokens.path} if with_tokens else {"rights": "write"}
-    async with on_a_port(tenants, **options) as served, assistant(place(served), token, "legacy") as opened:
-        found = await opened.call_tool("optimize_search", {})
-        assert found.is_error
-        assert "--allow-writes" not in found.content[0].text
-        wanted = "semlex serve token add NAME --rights admin" if with_tokens else "can start it with --rights admin"
-        assert wanted in found.content[0].text
+async def test_refusals_have_a_remedy_of_this_server_and_its_hosts_and_origins(tenants, tokens):
+    writer, page = tokens.add("writer", "write"), "https://pages.example.org"
+    for token, options, wanted in (
+        (writer, {"token_file": tokens.path}, "semlex serve token add NAME --rights admin"),
+        (None, {"rights": "write", "origins": (page,)}, "can start it with --rights admin"),
+    ):
+        async with on_a_port(tenants, **options) as served, assistant(served.url, token) as opened:
+            found = await opened.call_tool("optimize_search", {})
+            assert found.is_error
+            assert "--allow-writes" not in found.content[0].text
+            assert wanted in found.content[0].text
+            if token is not None:
+                continue
+            asked = Posted(served.http, "/mcp", STATELESS)
+            await asked.begin()
+            frame = b'{"jsonrpc": "2.0", "method": "notifications/none"}'
+            more = {"MCP-Protocol-Version": STATELESS}
+            for headers, status in (
+                ({}, 202), ({"Origin": page}, 202),
+                ({"Origin": "https://evil.example"}, 403), ({"Host": "evil.example"}, 421),
+            ):  # fmt: skip
+                assert (await asked.post(frame, **more, **headers)).status_code == status
+            preflight = {"Origin": page, "Access-Control-Request-Method": "POST"}
+            preflight["Access-Control-Request-Headers"] = "mcp-session-id,mcp-protocol-version,mcp-method,mcp-name"
+            assert (await served.http.options("/mcp", headers=preflight)).status_code == 200
 
 
 @pytest.mark.parametrize("revision", ["2025-11-25", STATELESS])
 async def test_without_a_valid_token_nobody_is_answered(tenants, tokens, revision):
     reader, other = tokens.add("reader", "read"), tokens.add("other", "read")
-    async with on_a_port(tenants, token_file=tokens.path) as served, without_tls() as http:
-        begun = Posted(http, place(served), revision)
-        begun.headers["Authorization"] = f"Bearer {reader}"
+    async with on_a_port(tenants, token_file=tokens.path) as served:
+        begun = Posted(served.http, "/mcp", revision)
+        begun.headers |= bearer(reader)
         await begun.begin()
         assert (await begun.ask(1, "tools/list"))["result"]["tools"]
         for given in (None, "Bearer wrong", f"Basic {reader}", "Bearer", f"Bearer {reader}x"):
-            asked = Posted(http, place(served), revision)
+            asked = Posted(served.http, "/mcp", revision)
             asked.headers |= begun.headers
             del asked.headers["Authorization"]
             refused = await asked.post(b"{}", **({} if given is None else {"Authorization": given}))
             assert (refused.status_code, refused.headers["www-authenticate"]) == (401, 'Bearer realm="semlex"')
             for method in ("GET", "DELETE"):
-                assert (await http.request(method, place(served))).status_code == 401
+                assert (await served.http.request(method, "/mcp")).status_code == 401
         if revision != STATELESS:  # a session is for whoever has begun it
-            asked.headers["Authorization"] = f"Bearer {other}"
+            asked.headers |= bearer(other)
             assert (await asked.post({"jsonrpc": "2.0", "id": 2, "method": "tools/list"})).status_code == 404
         tokens.remove("reader")
         assert (await begun.post(b"{}")).status_code == 401
         assert served.state.metrics.requests["POST", "/mcp", 200] >= 1
-
-
-async def test_hosts_and_origins_are_those_of_the_server(tenants):
-    page = "https://pages.example.org"
-    async with on_a_port(tenants, origins=(page,)) as served, without_tls() as http:
-        asked = Posted(http, place(served), STATELESS)
-        await asked.begin()
-        frame = b'{"jsonrpc": "2.0", "method": "notifications/none"}'
-        more = {"MCP-Protocol-Version": STATELESS}
-        for headers, status in (
-            ({}, 202), ({"Origin": page}, 202),
-            ({"Origin": "https://evil.example"}, 403), ({"Host": "evil.example"}, 421),
-        ):  # fmt: skip
-            assert (await asked.post(frame, **more, **headers)).status_code == status
-        preflight = {"Origin": page, "Access-Control-Request-Method": "POST"}
-        preflight["Access-Control-Request-Headers"] = "mcp-session-id,mcp-protocol-version,mcp-method,mcp-name"
-        assert (await http.options(place(served), headers=preflight)).status_code == 200
 
 
 async def test_without_sessions_any_process_answers(tenants):
@@ -222,7 +206,7 @@ async def test_streams_have_no_time_and_take_no_place(tenants, tenants_url, mode
     """Of the places for requests calls take one each, for as long as they like; and a body still has its bound."""
     clock = ManualClock()
     async with on_a_port(tenants, clock=clock, concurrency=2) as served:
-        async with assistant(place(served), None, mode) as one, assistant(place(served), None, mode) as other:
+        async with assistant(served.url, mode=mode) as one, assistant(served.url, mode=mode) as other:
             with held(tenants_url, f"semlex.{HIDDEN}_chunk") as holder:
                 asking = asyncio.ensure_future(one.call_tool("search", {"query": "key", "collection": HIDDEN}))
                 await eventually(lambda: waiting(holder))
@@ -240,12 +224,14 @@ async def test_a_stop_ends_streams_in_order(tenants, tenants_url, mode, caplog):
     """The stream on which nothing is said ends at once and whole; a call in progress is answered."""
     clock = ManualClock()  # no time passes: whatever was given up when it is over would go on for ever
     async with without_tls(timeout=LIMIT) as http, on_a_port(tenants, clock=clock) as served:
-        posted = Posted(http, place(served), "2025-11-25" if mode == "legacy" else mode)
+        posted = Posted(http, f"{served.url}/mcp", "2025-11-25" if mode == "legacy" else mode)
         await posted.begin()
         async with AsyncExitStack() as listening:
             stream = None
             if mode == "legacy":
-                stream = await listening.enter_async_context(http.stream("GET", place(served), headers=posted.headers))
+                stream = await listening.enter_async_context(
+                    http.stream("GET", f"{served.url}/mcp", headers=posted.headers)
+                )
             with held(tenants_url, f"semlex.{COLLECTION}_chunk") as holder:
                 call = {"name": "search", "arguments": {"query": "key"}}
                 asking = asyncio.ensure_future(posted.ask(1, "tools/call", call))
@@ -262,48 +248,51 @@ async def test_a_stop_ends_streams_in_order(tenants, tenants_url, mode, caplog):
 
 
 async def test_changed_settings_reach_assistants(tenants_url, empty_database_url):
-    async with on_a_port(url=tenants_url) as served, assistant(place(served), None, "legacy") as opened:
-        before = await opened.call_tool("search", {"query": "key", "collection": HIDDEN})
-        assert not before.is_error
+    async with on_a_port(url=tenants_url) as served, assistant(served.url) as opened:
+        call = {"query": "key", "collection": HIDDEN}
+        assert not (await opened.call_tool("search", call)).is_error
         old = served.state.open_client
         served.source.next = settings_for(empty_database_url)
         assert await served.state.reload()
         assert served.state.open_client is not old
-        after = await opened.call_tool("search", {"query": "key", "collection": HIDDEN})
+        after = await opened.call_tool("search", call)
         assert after.is_error
         assert "no collections exist yet" in after.content[0].text
         assert old.users == 0
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", ["mcp", "serve"])
-async def test_a_process_with_a_token_file(shell, tokens, command):
-    """It begins with the tokens of a file, sees changes of the file, and a stop ends streams whole."""
-    shell("index", "docs", "-c", COLLECTION, "--model", "none")
-    shell("index", "docs", "-c", HIDDEN, "--model", "none")
-    reader, listener = tokens.add("reader", "read", (COLLECTION,)), tokens.add("listener", "read")
+@pytest.mark.parametrize(("command", "content"), [("mcp", '{"tokens": {}}'), ("serve", None)])
+async def test_a_process_with_a_token_file(shell, tokens, command, content):
+    """It begins without tokens and says so, sees changes of the file, and a stop ends streams whole."""
+    for name in (COLLECTION, HIDDEN):
+        shell("index", "docs", "-c", name, "--model", "none")
+    if content is not None:
+        tokens.path.write_text(content)
     words = ["mcp", "--http"] if command == "mcp" else ["serve", "--model", "none"]
-    with shell.start(*words, "--port", "0", "--token-file", str(tokens.path)) as process:
-        line = process.stderr.readline()
+    with shell.start(*words, "--port", "0", "--token-file", "tokens.json") as process:
+        told, line = process.stderr.readline(), process.stderr.readline()
+        assert "the token file tokens.json " + ("does not exist" if content is None else "has no token") in told
         found = re.search(r"http://127.0.0.1:\d+", line)
         assert found, line
         assert "to callers with a token" in line
-        address = f"{found[0]}/mcp"
         async with without_tls(timeout=LIMIT) as http:
-            stranger = await http.post(address, json={})
+            stranger = await http.post(f"{found[0]}/mcp", json={})
             assert stranger.status_code == 401
             assert stranger.headers["www-authenticate"].startswith("Bearer")
-            async with assistant(address, reader, "legacy") as opened:
+            listener = shell(*shlex.split(told.partition("to make one: semlex ")[2])).stdout.strip()
+            reader = tokens.add("reader", "read", (COLLECTION,))
+            async with assistant(found[0], reader) as opened:
                 listed = (await opened.call_tool("list_collections", {})).structured_content["collections"]
                 assert [one["name"] for one in listed] == [COLLECTION]
                 if command == "mcp":  # it looks at each question
                     tokens.remove("reader")
                     with pytest.raises(Exception, match="error response"):
                         await opened.call_tool("list_collections", {})
-            posted = Posted(http, address, "2025-11-25")
-            posted.headers["Authorization"] = f"Bearer {listener}"
+            posted = Posted(http, f"{found[0]}/mcp", "2025-11-25")
+            posted.headers |= bearer(listener)
             await posted.begin()
-            async with http.stream("GET", address, headers=posted.headers) as stream:
+            async with http.stream("GET", f"{found[0]}/mcp", headers=posted.headers) as stream:
                 process.send_signal(signal.SIGTERM)
                 await stream.aread()  # what is waited for would be cut off in the end
         assert process.wait() == (143 if command == "mcp" else -signal.SIGTERM)

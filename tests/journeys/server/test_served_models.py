@@ -120,9 +120,9 @@ async def test_names_queries_cuts_and_limits_are_the_models(database_url):
         told = "text 1 of the request (counted from 0) has 9 tokens, but the model reads at most 8"
         assert told in answer.json()["detail"]
         assert "secretword" not in answer.text
-        with closing(OpenAIEmbedder("two-sided", f"{running.url}/v1")) as remote:
-            with pytest.raises(ModelServerError, match="refuses the text of row 1"):
-                await asyncio.to_thread(remote.embed_documents, texts)
+        refused = pytest.raises(ModelServerError, match="refuses the text of row 1")
+        with closing(OpenAIEmbedder("two-sided", f"{running.url}/v1")) as remote, refused:
+            await asyncio.to_thread(remote.embed_documents, texts)
         for path, body, name in (
             ("/v1/embeddings", {"model": "text-embedding-3-small", "input": "x"}, "two-sided"),
             ("/v1/embeddings", {"model": "/srv/models/two-sided", "input": "x"}, "two-sided"),
