@@ -155,22 +155,25 @@ def test_what_is_no_frame_is_passed_by(start):
     assert all(frame["id"] is None for frame in told)
     said = {-32700: "1 MiB", -32600: "whole number or a text"}
     assert all(said[frame["error"]["code"]] in frame["error"]["message"] for frame in told)
-    assert piped.end()[0] == 0
-
-
-MISSING = {
-    ("-c", "nope"): "collection 'nope' does not exist yet",
-    ("--role", "no_such_role"): "no_such_role",
-    ("-c", "handbook", "--reranker", "/no/such/folder"): "folder '/no/such/folder' does not exist",
-}
+    piped.process.stdin.write(b"garbage")  # the last one needs no end of line
+    piped.process.stdin.close()
+    assert piped.read()["error"]["code"] == -32700
+    assert piped.end(closing=False)[0] == 0
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arguments", MISSING)
-def test_what_is_not_there_is_told_before_the_first_call(start, arguments):
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("-c", "nope"), "collection 'nope' does not exist yet"),
+        (("--role", "no_such_role"), "no_such_role"),
+        (("-c", "handbook", "--reranker", "/no/such/folder"), "folder '/no/such/folder' does not exist"),
+    ],
+)
+def test_what_is_not_there_is_told_before_the_first_call(start, arguments, told):
     piped = start(*arguments)
     line = piped.process.stderr.readline().decode()  # nobody has said a word
-    assert MISSING[arguments] in " ".join(line.split())
+    assert told in " ".join(line.split())
     piped.begin("2025-11-25")
     code, rest, errors = piped.end()
     assert (code, rest) == (0, b"")
@@ -196,27 +199,12 @@ def test_the_handshake_does_not_wait_for_the_database(start):
 
 
 @pytest.mark.slow
-def test_the_last_frame_needs_no_end_of_line(start):
-    piped = start()
-    piped.begin("2025-11-25")
-    piped.process.stdin.write(b"garbage")
-    piped.process.stdin.close()
-    assert piped.read()["error"]["code"] == -32700
-    assert piped.end(closing=False)[0] == 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_ends_it_though_nobody_writes(start, number, code):
-    piped = start()
-    piped.begin("2025-11-25")
-    piped.process.send_signal(number)
-    ended, rest, errors = piped.end(closing=False)
-    assert (ended, rest) == (code, b""), errors
-    assert "Traceback" not in errors
-
-
-@pytest.mark.slow
-def test_it_ends_when_the_assistant_is_gone_before_a_word(start):
-    piped = start()
-    assert piped.end()[:2] == (0, b"")
+def test_it_ends_by_a_signal_though_nobody_writes_or_when_the_assistant_is_gone_before_a_word(start):
+    for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+        piped = start()
+        piped.begin("2025-11-25")
+        piped.process.send_signal(number)
+        ended, rest, errors = piped.end(closing=False)
+        assert (ended, rest) == (code, b""), errors
+        assert "Traceback" not in errors
+    assert start().end()[:2] == (0, b"")
