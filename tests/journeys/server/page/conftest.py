@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
 import pytest
 
 from semlex import Document, SyncClient
@@ -38,8 +40,15 @@ def handbook_url(new_database):
     return url
 
 
+@contextmanager
+def shown_of(browser, url, **options):
+    """The page of a server of its own."""
+    with in_a_thread(url, **options) as (host, port):
+        yield Shown(browser, f"http://{host}:{port}", COLLECTION)
+
+
 @pytest.fixture(scope="module")
 def shown(handbook_url, browser, judged_folder):
     """The page of a server that stores judgements."""
-    with in_a_thread(handbook_url, judgements=judged_folder, rights="write") as (host, port):
-        yield Shown(browser, f"http://{host}:{port}", COLLECTION)
+    with shown_of(browser, handbook_url, judgements=judged_folder, rights="write") as shown:
+        yield shown

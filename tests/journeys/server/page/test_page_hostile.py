@@ -9,8 +9,9 @@ import pytest
 from semlex import Document, SyncClient
 from semlex.cli.terminal import marked_text
 from semlex.testing import HashEmbedder
-from tests.support.http_server import COLLECTION, in_a_thread
-from tests.support.shown import HAS_HITS, Shown, candidates, click, show_all
+from tests.journeys.server.page.conftest import shown_of
+from tests.support.http_server import COLLECTION
+from tests.support.shown import HAS_HITS, candidates, click, show_all
 
 pytestmark = pytest.mark.slow
 ATTACKS = (
@@ -52,25 +53,22 @@ LOOK = """({ tags: [...new Set([...document.querySelectorAll('*')].map((one) => 
 
 @pytest.fixture(scope="module")
 def hostile(new_database, browser, tmp_path_factory):
-    url = new_database()
-    folder = tmp_path_factory.mktemp("hostile")
+    url, folder = new_database(), tmp_path_factory.mktemp("hostile")
+    documents = [
+        Document("key " + "<b>x" * 25_000, id="long " + "x" * 480),
+        Document("key of words. " * 20 + "\U0001f511" * 20_000, id="wide"),
+    ]
     for number, attack in enumerate(ATTACKS):
         path = folder / f"{number} {attack.replace('/', '|')[:80]}.md"
         path.write_text(f"# {attack}\n\nThe key is turned. {attack}\n\n## key {attack}\n\nAnother key.\n", "utf-8")
-    documents = [
-        Document(
-            f"A key: {attack}", id=f"{number} {attack}", metadata={attack: attack, "kind": attack, "title": attack}
-        )
-        for number, attack in enumerate(ATTACKS)
-    ]
-    documents.append(Document("key " + "<b>x" * 25_000, id="long " + "x" * 480))
-    documents.append(Document("key of words. " * 20 + "\U0001f511" * 20_000, id="wide"))
+        named = {attack: attack, "kind": attack, "title": attack}
+        documents.append(Document(f"A key: {attack}", named, id=f"{number} {attack}"))
     with SyncClient(url, embedding_model=HashEmbedder(), use_reranking=False) as client:
         collection = client.collection(COLLECTION)
         collection.index(folder)
         collection.add_documents(documents)
-    with in_a_thread(url, judgements=folder / "judged", rights="write") as (host, port):
-        yield Shown(browser, f"http://{host}:{port}", COLLECTION)
+    with shown_of(browser, url, judgements=folder / "judged", rights="write") as shown:
+        yield shown
 
 
 def check(page, address):
@@ -102,33 +100,7 @@ def test_hits_stay_text(hostile):
                 assert page.value("document.documentElement.scrollWidth") == width
 
 
-def test_values_that_are_chosen_stay_text(hostile):
-    with hostile.at(q="key") as page:
-        page.wait(HAS_HITS)
-        page.value("document.querySelector('.filters').open = true")
-        page.wait("document.querySelectorAll('.field').length > 0")
-        click(page, ".field li button", ATTACKS[0])
-        page.wait("document.querySelectorAll('.hits > li').length === 1")
-        check(page, hostile.address)
-
-
-def test_documents_and_their_headings_stay_text(hostile):
-    with hostile.at("documents") as page:
-        page.wait("document.querySelectorAll('main table').length === 2")
-        check(page, hostile.address)
-        links = page.value("[...document.querySelectorAll('main table a')].map((one) => one.hash)")
-    assert len(links) >= 2 * len(ATTACKS)
-    with hostile.browser.page(360, 800) as page:
-        for link in [*links[: len(ATTACKS)], links[-1], links[-2]]:
-            page.open("about:blank")
-            page.open(f"{hostile.address}/{link}")
-            page.wait("document.querySelector('.chunk') !== null")
-            check(page, hostile.address)
-            assert page.value("document.documentElement.scrollWidth") == 360
-        assert page.errors == []
-
-
-def test_reasons_and_judgements_stay_text(hostile):
+def test_reasons_judgements_and_values_that_are_chosen_stay_text(hostile):
     with hostile.at(q="key", told=False) as page:
         page.wait(HAS_HITS)
         for name in (ATTACKS[1], f"0 {ATTACKS[0]}", "x" * 3000):
@@ -141,21 +113,39 @@ def test_reasons_and_judgements_stay_text(hostile):
         page.press("3")
         page.wait("document.querySelector('.judging pre') !== null")
         check(page, hostile.address)
+        page.value("document.querySelector('.filters').open = true")
+        page.wait("document.querySelectorAll('.field').length > 0")
+        click(page, ".field li button", ATTACKS[0])
+        page.wait("document.querySelectorAll('.hits > li').length === 1")
+        check(page, hostile.address)
+
+
+def test_documents_and_their_headings_stay_text(hostile):
+    with hostile.at("documents", width=360) as page:
+        page.wait("document.querySelectorAll('main table').length === 2")
+        check(page, hostile.address)
+        links = page.value("[...document.querySelectorAll('main table a')].map((one) => one.hash)")
+        assert len(links) >= 2 * len(ATTACKS)
+        for link in [*links[: len(ATTACKS)], links[-1], links[-2]]:
+            page.value("document.querySelectorAll('.chunk').forEach((one) => (one.isOld = true))")
+            page.value(f"location.hash = {json.dumps(link)}")
+            page.wait("[...document.querySelectorAll('.chunk')].some((one) => !one.isOld)")
+            check(page, hostile.address)
+            assert page.value("document.documentElement.scrollWidth") == 360
 
 
 def test_the_page_cannot_make_markup_of_a_text(hostile):
-    attempts = (
-        "document.body.innerHTML = '<b>x</b>'",
-        "document.body.insertAdjacentHTML('beforeend', '<b>x</b>')",
-        "document.write('<b>x</b>')",
-        "eval('1')",
-        "new Function('return 1')()",
-        "document.createElement('script').textContent = 'x'",
-    )
     with hostile.browser.page() as page:
         page.open(f"{hostile.address}/")
         page.wait("document.getElementById('collection')?.options.length > 0")
-        for attempt in attempts:
+        for attempt in (
+            "document.body.innerHTML = '<b>x</b>'",
+            "document.body.insertAdjacentHTML('beforeend', '<b>x</b>')",
+            "document.write('<b>x</b>')",
+            "eval('1')",
+            "new Function('return 1')()",
+            "document.createElement('script').textContent = 'x'",
+        ):
             refused = page.value(f"(() => {{ try {{ {attempt} }} catch (error) {{ return error.name }} }})()")
             assert refused in ("TypeError", "EvalError"), attempt
 

@@ -7,9 +7,10 @@ import json
 import pytest
 
 from semlex.evaluation.datasets import read_judged_set
-from tests.support.http_server import COLLECTION, in_a_thread
+from tests.journeys.server.page.conftest import shown_of
+from tests.support.http_server import COLLECTION
 from tests.support.shell import run_here
-from tests.support.shown import HAS_HITS, Shown, click, hold, order, release
+from tests.support.shown import HAS_HITS, click, hold, order, release
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -47,8 +48,8 @@ def test_hits_are_judged_with_one_key_and_eval_reads_them(shown, judged_folder, 
 
 
 def test_without_a_folder_the_files_are_downloaded(handbook_url, browser, tmp_path):
-    with in_a_thread(handbook_url) as (host, port):
-        with Shown(browser, f"http://{host}:{port}", COLLECTION).asking("how do I  rotate keys") as page:
+    with shown_of(browser, handbook_url) as shown:
+        with shown.asking("how do I  rotate keys") as page:
             page.ask("Page.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
             page.press("j")
             ids = order(page)

@@ -7,9 +7,10 @@ import pytest
 from semlex import Document, SyncClient
 from semlex.server.tokens import TokenFile
 from semlex.testing import HashEmbedder
-from tests.support.http_server import COLLECTION, in_a_thread
+from tests.journeys.server.page.conftest import shown_of
+from tests.support.http_server import COLLECTION
 from tests.support.job_clients import sql
-from tests.support.shown import HAS_HITS, RING, TIMERS, Shown, click, hold, order, release
+from tests.support.shown import HAS_HITS, RING, TIMERS, click, hold, order, release
 
 pytestmark = pytest.mark.slow
 TEXT = "document.querySelector('main').innerText"
@@ -36,17 +37,17 @@ def url(new_database, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def served(url, browser):
-    with in_a_thread(url) as (host, port):
-        yield Shown(browser, f"http://{host}:{port}", COLLECTION)
+    with shown_of(browser, url) as shown:
+        yield shown
 
 
 def test_a_token_is_asked_for_and_kept_below_a_path(url, browser, tmp_path):
     secret = TokenFile(tmp_path / "tokens.json").add("ann", "read")
     with (
-        in_a_thread(url, token_file=tmp_path / "tokens.json", below="/docs/search") as (host, port),
+        shown_of(browser, url, token_file=tmp_path / "tokens.json", below="/docs/search") as shown,
         browser.page() as page,
     ):
-        address = f"http://{host}:{port}/docs/search/#search?q=key"
+        address = f"{shown.address}/docs/search/#search?q=key"
         page.open(address)
         page.wait("document.activeElement?.id === 'token'")
         assert "needs a token" in page.value(TEXT)
@@ -152,6 +153,9 @@ def test_jobs_are_followed_while_they_are_seen(served, url):
             page.wait("window.timers.length > 0")
             page.value(RING)
             page.wait(f"{TEXT}.includes('{state}')")
+            # Who only reads has no actions.
+            assert page.value("document.querySelectorAll('.actions').length") == 0
+            assert "Action" not in page.value(TEXT)
             go_on()
         page.wait("window.timers.length > 0")
         click(page, "nav a", "Search")
@@ -168,14 +172,13 @@ SHOWN_ACTIONS = "[...document.querySelectorAll('.actions button:enabled')].map((
 
 def test_jobs_are_cancelled_and_retried(url, browser):
     with (
-        in_a_thread(url, rights="admin") as (host, port),
+        shown_of(browser, url, rights="admin") as shown,
         SyncClient(url, embedding_model=HashEmbedder(), use_reranking=False) as client,
     ):
         for job in client.jobs(state="queued"):
             job.cancel()
         job = client.collection(COLLECTION).jobs.submit("optimize")
         sql(url, "DELETE FROM semlex.job WHERE job_id <> %s", job.id)
-        shown = Shown(browser, f"http://{host}:{port}", COLLECTION)
         with shown.at("collections", width=390) as page:
             page.value(TIMERS)
             page.wait(f"({SHOWN_ACTIONS}) === 'Cancel optimize of {COLLECTION}'")
@@ -220,23 +223,13 @@ def test_jobs_are_cancelled_and_retried(url, browser):
         sql(url, "UPDATE semlex.job SET state = 'cancelled', finished_at = now()")
 
 
-def test_who_only_reads_has_no_actions(served, url):
-    with SyncClient(url, embedding_model=HashEmbedder(), use_reranking=False) as client:
-        job = client.collection(COLLECTION).jobs.submit("optimize")
-        with served.at("collections") as page:
-            page.wait(f"{TEXT}.includes('queued')")
-            assert page.value("document.querySelectorAll('.actions').length") == 0
-            assert "Action" not in page.value(TEXT)
-        job.cancel()
-
-
-def test_a_server_that_is_gone_is_told(url, browser):
-    with in_a_thread(url) as (host, port), browser.page() as page:
-        page.open(f"http://{host}:{port}/#search?q=key")
+def test_a_server_that_is_gone_is_told(served):
+    with served.browser.page() as page:
+        page.open(f"{served.address}/#search?q=key")
         page.wait(HAS_HITS)
-        page.ask(
-            "Network.emulateNetworkConditions", offline=True, latency=0, downloadThroughput=-1, uploadThroughput=-1
-        )
+        throughput = dict.fromkeys(("latency", "downloadThroughput", "uploadThroughput"), 0)
+        page.ask("Network.emulateNetworkConditions", offline=True, **throughput)
         page.value("document.getElementById('question').focus()")
         page.press("Enter")
         page.wait(f"{TEXT}.includes('The server does not answer')")
+        page.ask("Network.emulateNetworkConditions", offline=False, **dict.fromkeys(throughput, -1) | {"latency": 0})
