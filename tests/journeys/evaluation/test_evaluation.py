@@ -1,9 +1,10 @@
-"""Judged sets on disk, and what `evaluate` and `tune` make of them on a real server."""
+"""Judged sets on disk, what `evaluate` and `tune` make of them on a real server, and their commands."""
 
 from __future__ import annotations
 
 import gzip
 import json
+import signal
 
 import numpy as np
 import pytest
@@ -18,15 +19,15 @@ from semlex.evaluation.evaluate import FUSIONS, each, ranked_scores, searchable,
 from semlex.evaluation.tune import GRID, search_parts
 from semlex.search.fusion import DEFAULT_VECTOR_WEIGHT
 from semlex.testing import HashEmbedder
+from tests.support.clients.stopped_command import halted
 from tests.support.folders import DATA
 from tests.support.retrievers import sync_opened
+from tests.support.waiting import until, waiting_statements
 
 # One query of the set has none of the collection's words.
 NO_WORD = "no word of the query occurs in the collection"
 WORKSHOP = DATA / "judged" / "workshop"
 
-
-# --- files ---------------------------------------------------------------------------------------------------------
 
 names = st.text(st.characters(categories=["L", "N", "P"]), min_size=1, max_size=8)
 
@@ -51,37 +52,25 @@ def write_set(folder, **files):
     return folder
 
 
-def test_queries_of_both_forms_are_read(tmp_path):
+def test_sets_are_read_in_both_forms_and_keep_what_can_be_measured(tmp_path):
     write_set(tmp_path, a_jsonl='{"_id": 7, "text": "one"}\n\n{"id": "b", "title": "two"}\n', b_tsv="7\tone\nb\ttwo\n")
     assert read_queries(tmp_path / "a.jsonl") == read_queries(tmp_path / "b.tsv") == {"7": "one", "b": "two"}
-
-
-def test_a_set_keeps_what_can_be_measured(tmp_path):
-    write_set(
-        tmp_path,
-        queries_tsv="a\tone\nb\ttwo\nc\tthree\n",
-        qrels__test_tsv="query-id\tcorpus-id\tscore\na\td1\t2\na\td2\t0\nb\td1\t0\nz\td1\t1\n",
-    )
+    qrels = "query-id\tcorpus-id\tscore\na\td1\t2\na\td2\t0\nb\td1\t0\nz\td1\t1\n"
+    write_set(tmp_path, queries_tsv="a\tone\nb\ttwo\nc\tthree\n", qrels__test_tsv=qrels)
     judged = read_judged_set(tmp_path)
-    assert judged.queries == {"a": "one"}
-    assert judged.judgements == {"a": {"d1": 2, "d2": 0}}
+    assert (judged.queries, judged.judgements) == ({"a": "one"}, {"a": {"d1": 2, "d2": 0}})
     assert judged.left_out == (
         "1 of 3 queries: not judged, left out",
         "1 of 3 queries: no relevant document, left out",
         "1 of 2 judged queries: no text, left out",
     )
-
-
-def test_corpus_joins_title_and_text_and_leaves_out_the_empty(tmp_path):
-    lines = [{"_id": "a", "title": "T", "text": "x"}, {"docno": 2, "contents": "y"}, {"_id": "c", "text": " "}]
-    (tmp_path / "corpus.jsonl.gz").write_bytes(gzip.compress("\n".join(map(json.dumps, lines)).encode()))
-    assert [(document.id, document.content) for document in read_corpus(tmp_path)] == [("a", "T\nx"), ("2", "y")]
-
-
-def test_a_corpus_without_texts_is_refused(tmp_path):
     write_set(tmp_path, corpus_jsonl='{"_id": "a", "text": " "}\n')
     with pytest.raises(ConfigurationError, match="holds no document with a text"):
         list(read_corpus(tmp_path))
+    (tmp_path / "corpus.jsonl").unlink()
+    lines = [{"_id": "a", "title": "T", "text": "x"}, {"docno": 2, "contents": "y"}, {"_id": "c", "text": " "}]
+    (tmp_path / "corpus.jsonl.gz").write_bytes(gzip.compress("\n".join(map(json.dumps, lines)).encode()))
+    assert [(document.id, document.content) for document in read_corpus(tmp_path)] == [("a", "T\nx"), ("2", "y")]
 
 
 @pytest.mark.parametrize(
@@ -134,9 +123,6 @@ def test_limited_is_a_fixed_choice():
         judged.limited(0)
 
 
-# --- rankings ------------------------------------------------------------------------------------------------------
-
-
 @given(st.lists(st.tuples(names, st.sampled_from([0.0, 0.25, 0.25 - 1e-9, 1.0, -3.5])), max_size=12))
 def test_the_order_of_hits_survives_a_run_file(tmp_path_factory, rows):
     ordered = sorted(rows, key=lambda row: -row[1])
@@ -154,12 +140,9 @@ def test_the_order_of_hits_survives_a_run_file(tmp_path_factory, rows):
 
 
 def test_the_best_chunk_stands_for_its_document():
+    rows = (("1", "a.md", 0, 0.9), ("2", "a.md", 9, 0.8), ("added", "anything", None, 0.7))
     hits = SearchResults(
-        [
-            SearchResult("x", id="1", source_document="a.md", char_start=0, vector_score=0.9),
-            SearchResult("x", id="2", source_document="a.md", char_start=9, vector_score=0.8),
-            SearchResult("x", id="added", source_document="anything", vector_score=0.7),
-        ]
+        [SearchResult("x", id=a, source_document=b, char_start=c, vector_score=d) for a, b, c, d in rows]
     )
     assert list(ranked_scores(hits, "document")) == ["a.md", "added"]
     assert list(ranked_scores(hits, "chunk")) == ["1", "2", "added"]
@@ -171,9 +154,6 @@ def test_searchable_texts_are_within_the_limits(text):
     assert len(found.encode()) <= 4096
     assert "\0" not in found
     assert cut == (len(text.replace("\0", " ").strip().encode(errors="replace")) > 4096)
-
-
-# --- evaluate and tune ---------------------------------------------------------------------------------------------
 
 
 async def test_every_query_is_asked_once_and_failures_come_through():
@@ -296,25 +276,16 @@ class CompletedSearch:
     async def search(self, text, top_k, **options):
         assert options["fusion"] == "score"
         assert options["tuning"] == {"candidates": top_k}
-        weights = options["weights"]
+        weight, hits = options["weights"]["vector"], []
         greatest = max(self.keyword.values(), default=1.0)
-        hits = []
         for name, part in self.vector_part.items():
-            words = self.keyword.get(name, 0.0)
-            fused = (1 - weights["vector"]) * words / greatest + weights["vector"] * part
-            hits.append(
-                SearchResult(
-                    "x",
-                    id=name,
-                    keyword_rank=1 if words else None,
-                    keyword_score=words or None,
-                    vector_rank=1,
-                    vector_score=part / 2,
-                    fused_score=fused if self.legs > 1 else None,
-                    vector_contribution=weights["vector"] * part if self.legs > 1 else None,
-                    keyword_contribution=(1 - weights["vector"]) * words / greatest if self.legs > 1 else None,
-                )
-            )
+            words, fused = self.keyword.get(name, 0.0), {}
+            if self.legs > 1:
+                parts = (1 - weight) * words / greatest, weight * part
+                names = ("keyword_contribution", "vector_contribution", "fused_score")
+                fused = dict(zip(names, (*parts, sum(parts)), strict=True))
+            ranks = {"keyword_rank": 1 if words else None, "keyword_score": words or None, "vector_rank": 1}
+            hits.append(SearchResult("x", id=name, vector_score=part / 2, **ranks, **fused))
         ordered = sorted(hits, key=lambda hit: -(hit.fused_score or 0.0))[:top_k]
         if self.legs > 1:
             return SearchResults(ordered, fusion="score")
@@ -325,8 +296,7 @@ class CompletedSearch:
 async def test_parts_of_a_completed_search(candidates):
     keyword = {name: scores[0] for name, scores in candidates.items() if scores[0] > 1e-6}
     vector_part = {name: scores[1] for name, scores in candidates.items()}
-    retriever = CompletedSearch(keyword, vector_part)
-    parts = await search_parts(retriever, "x", "score", 50, "chunk")
+    parts = await search_parts(CompletedSearch(keyword, vector_part), "x", "score", 50, "chunk")
     assert sorted(parts.ids) == sorted(candidates)
     # Nothing is subtracted, and the weight of the search is a power of two: exact but for the least of floats.
     exactly = {"rel": 0.0, "abs": 1e-300}
@@ -337,8 +307,7 @@ async def test_parts_of_a_completed_search(candidates):
 
 
 async def test_parts_where_one_leg_answered_alone():
-    retriever = CompletedSearch({}, {"a": 0.8, "b": 0.2}, legs=1)
-    parts = await search_parts(retriever, "x", "score", 50, "chunk")
+    parts = await search_parts(CompletedSearch({}, {"a": 0.8, "b": 0.2}, legs=1), "x", "score", 50, "chunk")
     assert dict(zip(parts.ids, parts.vector.tolist(), strict=True)) == {"a": 0.4, "b": 0.1}
     assert parts.keyword.tolist() == [0.0, 0.0]
     assert parts.warnings == ["the keyword search did not answer: why"]
@@ -385,3 +354,104 @@ async def test_what_cannot_be_measured_is_refused(database_url):
             await evaluate(retriever, queries, judgements, rerank=True)
         long = await evaluate(retriever, {"q": "key " * 2_000}, judgements)
         assert any("longer than a search accepts" in warning for warning in long.warnings)
+
+
+JUDGED = {"queries.tsv": "a\tone\n", "qrels.tsv": "a\td\t1\n"}
+
+
+@pytest.fixture
+def semlex(shell):
+    return lambda *arguments, code=0: shell(*map(str, arguments), code=code)
+
+
+@pytest.mark.slow
+def test_eval_of_an_existing_collection_in_json(semlex, shell):
+    shell.environment["SEMLEX_KEYWORD"] = "tsvector"
+    kept = semlex("eval", WORKSHOP, "--model", "none", "--keep", "--limit-queries", 3).stderr
+    name = kept.partition("--collection ")[2].split()[0]
+    files = ("--queries", WORKSHOP / "queries.jsonl", "--qrels", WORKSHOP / "qrels.tsv")
+    done = semlex("eval", "--collection", name, *files, "--k", 5, "--json")
+    assert done.stderr == ""
+    *queries, summary = map(json.loads, done.stdout.splitlines())
+    assert (len(queries), summary["queries"], summary["baseline"]) == (26, 26, "keyword")
+    values = [query["systems"]["keyword"]["ndcg@5"] for query in queries]
+    assert summary["systems"]["keyword"]["ndcg@5"] == pytest.approx(sum(values) / 26)
+    (listed,) = map(json.loads, semlex("collections", "--json").stdout.splitlines())
+    assert (listed["name"], listed["keyword"]) == (name, "tsvector")
+
+
+@pytest.mark.slow
+def test_tune_keeps_the_default_with_few_queries(semlex):
+    done = semlex("eval", "tune", WORKSHOP, "--model", "static")
+    assert "keep the default weight" in done.stdout
+    assert "26 judged queries are too few" in done.stdout
+    report = json.loads(semlex("eval", "tune", WORKSHOP, "--model", "static", "--json").stdout)
+    assert (report["keep_default"], report["suggested"], len(report["fold_weights"])) == (True, report["default"], 5)
+    assert semlex("collections", "--json").stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("nowhere",), 2, "nowhere does not exist"),
+        ((WORKSHOP, "--k", 0), 2, "'--k' / '-k': must be between 1 and 1,000; got 0"),
+        ((WORKSHOP, "--k", 1001), 2, "'--k' / '-k': must be between 1 and 1,000; got 1,001"),
+        ((WORKSHOP, "--limit-queries", "few"), 2, "'--limit-queries': must be a whole number; got 'few'"),
+        (("tune", WORKSHOP, "--folds", 1), 2, "'--folds': must be at least 2; got 1"),
+        ((WORKSHOP, "--run", "nowhere/run.txt"), 2, "folder nowhere does not exist"),
+        (("--collection", "x"), 2, "--queries and --qrels"),
+        ((WORKSHOP, "--fusion", "magic"), 2, "--fusion must be one of"),
+        ((WORKSHOP, "--collection", "missing"), 6, "collection 'missing' does not exist"),
+        (("tune", WORKSHOP, "--model", "none"), 2, "both searches"),
+    ],
+)
+def test_refusals_leave_nothing(semlex, arguments, code, words):
+    assert words in semlex("eval", *arguments, code=code).stderr
+    assert semlex("collections", "--json").stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("corpus", "words"),
+    [(None, "holds no corpus"), ("", "no document with a text"), ('{"_id": "d", "text": "one"}\n{\n', "line 2")],
+)
+def test_the_corpus_is_read_before_anything_is_opened(semlex, tmp_path, corpus, words):
+    for name, text in {**JUDGED, "corpus.jsonl": corpus}.items():
+        if text is not None:
+            (tmp_path / name).write_text(text, encoding="utf-8")
+    done = semlex("eval", tmp_path, "--database", "postgresql://127.0.0.1:1/none", "--keep", code=2)
+    assert words in done.stderr
+    assert "kept" not in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("doing", "mode", "kept"), [("add documents", "SHARE", False), ("search", "ACCESS EXCLUSIVE", True)]
+)
+def test_an_interrupted_run_leaves_what_is_whole(shell, doing, mode, *, kept):
+    """While texts are stored nothing is; while queries are asked, the collection."""
+    for name, text in {**JUDGED, "corpus.jsonl": '{"_id": "d", "text": "one"}\n'}.items():
+        (shell.folder / name).write_text(text, encoding="utf-8")
+    command = ("eval", ".", "--model", "none", "--keep")
+    with halted(shell, command, (doing, "before", 1), "eval%chunk", mode=mode) as (program, holder):
+        before = waiting_statements(holder)
+        program.send(signal.SIGINT)
+        until(lambda: waiting_statements(holder) != before)
+        holder.rollback()
+        assert program.ended() == 130
+        assert "Traceback" not in program.said
+        assert ("kept" in program.said) == kept
+    assert bool(shell.objects("collections")) == kept
+
+
+@pytest.mark.slow
+def test_eval_prints_a_table_and_leaves_nothing(semlex, tmp_path):
+    done = semlex("eval", WORKSHOP, "--model", "static", "--reranker", "term-overlap", "--rerank", "--run", "runs.txt")
+    for words in ("ndcg@10", "recall@100", "vector", "keyword", "rrf", "reranked", "baseline", "*"):
+        assert words in done.stdout
+    assert "26 queries" in done.stderr
+    assert semlex("collections", "--json").stdout == ""
+    files = {path.name for path in tmp_path.glob("runs.*")}
+    assert files == {f"runs.{name}.txt" for name in ("vector", "keyword", *FUSIONS, "reranked")}
+    assert len((tmp_path / "runs.keyword.txt").read_text(encoding="utf-8").splitlines()[0].split()) == 6
+    for command, option in (("", "tune"), ("run", "--limit-queries"), ("tune", "--folds")):
+        assert option in semlex("eval", *command.split(), "--help").stdout

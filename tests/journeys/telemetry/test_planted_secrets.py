@@ -20,7 +20,7 @@ from semlex.reranking.remote import CohereReranker
 from semlex.server.observability import JsonLines, TextLines
 from semlex.server.tokens import TokenFile
 from tests.support.chat_servers import answer_text, chat_server
-from tests.support.http_server import COLLECTION, in_process
+from tests.support.http_server import COLLECTION, bearer, in_process
 from tests.support.model_servers import ModelServerDouble, cut, echo, openai_embeddings, raw
 from tests.support.spans import recorded
 
@@ -58,45 +58,38 @@ class Place:
     def __init__(self, client, served, secret, models, chat):
         self.client, self.served, self.models, self.chat = client, served, models, chat
         self.secrets = (PASSWORD, KEY, secret)
-        self.headers = {"Authorization": f"Bearer {secret}"}
-        self.problems = []
-        self._said = ""
+        self.problems, self._said = [], ""
 
     async def ask_all(self):
         """Requests of every kind, with and without the token."""
-        found = {"query": QUESTION}
-        asked = [
-            ("/v1/search", found | {"mode": "vector"}),
-            ("/v1/search", found),
-            ("/v1/search/many", {"queries": [QUESTION, "key"]}),
-            ("/v1/facets", {"fields": ["@source"], "query": QUESTION}),
-            ("/v1/context", {"question": QUESTION}),
-            ("/v1/answer", {"question": TEXT}),
-            ("/v1/why", {"document": "d0", "question": QUESTION}),
-            ("/v1/documents", {"documents": [{"content": f"{TEXT} more", "id": "new"}]}),
-            ("/v1/embeddings", {"input": [TEXT, QUESTION]}),
-            ("/v1/embeddings", {"input": TEXT, "model": QUESTION}),
-            ("/v1/rerank", {"query": QUESTION, "documents": [TEXT]}),
-            ("/v1/search", found | {"filters": f"{TEXT} ="}),
-            ("/v1/search", found | {"collection": "elsewhere"}),
-            (f"/v1/{QUESTION}", {}),
-        ]
-        for path, body in asked:
-            await self._ask(path, body, self.headers)
-        await self._ask("/v1/search", found, {"Authorization": f"Bearer {TEXT}"})
-        await self._ask("/v1/search", found, {})
-        figures = await self.served.http.get("/metrics", headers=self.headers)
-        ready = await self.served.http.get("/readyz")
-        self._said += figures.text + ready.text
-
-    async def _ask(self, path, body, headers):
-        answer = await self.served.post(path, body, headers=headers)
-        if answer.status_code >= 400:
-            self.problems.append(answer.status_code)
-            self._said += answer.text
-        for secret in self.secrets:
-            assert secret not in answer.text, path
-            assert secret not in str(answer.headers), path
+        found, headers = {"query": QUESTION}, bearer(self.secrets[-1])
+        for path, body, sent in (
+            ("search", found | {"mode": "vector"}, headers),
+            ("search", found, headers),
+            ("search/many", {"queries": [QUESTION, "key"]}, headers),
+            ("facets", {"fields": ["@source"], "query": QUESTION}, headers),
+            ("context", {"question": QUESTION}, headers),
+            ("answer", {"question": TEXT}, headers),
+            ("why", {"document": "d0", "question": QUESTION}, headers),
+            ("documents", {"documents": [{"content": f"{TEXT} more", "id": "new"}]}, headers),
+            ("embeddings", {"input": [TEXT, QUESTION]}, headers),
+            ("embeddings", {"input": TEXT, "model": QUESTION}, headers),
+            ("rerank", {"query": QUESTION, "documents": [TEXT]}, headers),
+            ("search", found | {"filters": f"{TEXT} ="}, headers),
+            ("search", found | {"collection": "elsewhere"}, headers),
+            (QUESTION, {}, headers),
+            ("search", found, bearer(TEXT)),
+            ("search", found, {}),
+        ):
+            answer = await self.served.post(f"/v1/{path}", body, headers=sent)
+            if answer.status_code >= 400:
+                self.problems.append(answer.status_code)
+                self._said += answer.text
+            for secret in self.secrets:
+                assert secret not in answer.text, path
+                assert secret not in str(answer.headers), path
+        for path in ("/metrics", "/readyz"):
+            self._said += (await self.served.http.get(path, headers=headers)).text
 
     def check(self, lines, spans):
         for where, text in (("bodies", self._said), ("log", lines), ("spans", spans.text())):
@@ -130,38 +123,34 @@ async def place(url, folder):
                 yield Place(client, served, secret, models, chat)
 
 
-def nothing(_place, _url):
+def nothing(_place, _url, _patch):
     """Only what the requests themselves have wrong."""
 
 
-def models_fail(where, _url):
+def models_fail(where, _url, _patch):
     where.models.then(*MODEL_FAULTS * 40)
     where.chat.then(*MODEL_FAULTS * 10)
 
 
-def the_server_refuses_rows(_place, url):
+def the_server_refuses_rows(_place, url, _patch):
     with psycopg.connect(url, autocommit=True) as connection:
-        table = sql.Identifier("semlex", f"{COLLECTION}_chunk")
-        check = sql.SQL("ALTER TABLE {} ADD CHECK (chunk_id IS NULL) NOT VALID").format(table)
-        connection.execute(check)
+        connection.execute(f"ALTER TABLE semlex.{COLLECTION}_chunk ADD CHECK (chunk_id IS NULL) NOT VALID")
 
 
-def tables_are_gone(_place, url):
+def tables_are_gone(_place, url, _patch):
     with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(sql.SQL("DROP TABLE {} CASCADE").format(sql.Identifier("semlex", f"{COLLECTION}_chunk")))
+        connection.execute(f"DROP TABLE semlex.{COLLECTION}_chunk CASCADE")
 
 
-def the_database_is_gone(place, url):
-    pool = place.client._resources.database._pool
-    assert pool is not None
-    pool.timeout = 0.1  # expires
+def the_database_is_gone(place, url, _patch):
+    place.client._resources.database._pool.timeout = 0.1  # expires
     name = conninfo_to_dict(url)["dbname"]
     with psycopg.connect(make_conninfo(url, dbname="postgres"), autocommit=True) as connection:
-        connection.execute(sql.SQL("ALTER DATABASE {} WITH ALLOW_CONNECTIONS false").format(sql.Identifier(str(name))))
+        connection.execute(sql.SQL("ALTER DATABASE {} WITH ALLOW_CONNECTIONS false").format(sql.Identifier(name)))
         connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name])
 
 
-def all_is_broken(_place, _url):
+def all_is_broken(_place, _url, patch):
     """What nobody expects: an error that quotes everything."""
 
     async def broken(*_, **__):
@@ -170,14 +159,9 @@ def all_is_broken(_place, _url):
         except ValueError as error:
             raise RuntimeError(TEXT, QUESTION) from error
 
-    patch = pytest.MonkeyPatch()
-    _patches.append(patch)
     for name in ("search", "search_many", "context", "answer", "why", "add_documents"):
         patch.setattr(f"semlex.retriever.collection.Collection.{name}", broken)
     patch.setattr("semlex.retriever.fields.Fields.facets", broken)
-
-
-_patches = []
 
 
 @pytest.mark.slow
@@ -194,16 +178,12 @@ _patches = []
 )
 async def test_planted_secrets_are_nowhere(database_url, tmp_path, monkeypatch, fail, seen):
     monkeypatch.setattr(http_client, "FIRST_WAIT_SECONDS", 0.001)
-    try:
-        with logged() as lines, recorded() as spans:
-            async with place(database_url, tmp_path) as where:
-                fail(where, database_url)
-                await where.ask_all()
-                assert seen <= set(where.problems), sorted(set(where.problems))
-                where.check(lines.getvalue(), spans)
-    finally:
-        while _patches:
-            _patches.pop().undo()
+    with logged() as lines, recorded() as spans, monkeypatch.context() as patch:
+        async with place(database_url, tmp_path) as where:
+            fail(where, database_url, patch)
+            await where.ask_all()
+            assert seen <= set(where.problems), sorted(set(where.problems))
+            where.check(lines.getvalue(), spans)
 
 
 async def test_a_server_that_cannot_be_reached_hears_no_password_repeated():
