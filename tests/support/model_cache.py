@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from huggingface_hub import constants
 
+from semlex.diagnostics import doctor
 from semlex.embedding import static
 from semlex.models import files
 from semlex.models.local import device
@@ -65,9 +67,8 @@ def with_gpu(monkeypatch: pytest.MonkeyPatch, *, present: bool) -> None:
 
 
 def without(monkeypatch: pytest.MonkeyPatch, *packages: str) -> None:
-    for module in (device, static, files):
-        find = module.find_spec
-        monkeypatch.setattr(module, "find_spec", lambda name, find=find: None if name in packages else find(name))
+    for module in (doctor, device, static, files):
+        monkeypatch.setattr(module, "find_spec", lambda name: None if name in packages else find_spec(name))
 
 
 def one_line(reason: str) -> str:

@@ -7,9 +7,11 @@ embedding models) a post-processor that appends ``<|endoftext|>``.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from safetensors.torch import load_file, save_file
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import Qwen3Config, Qwen3ForCausalLM, Qwen3ForSequenceClassification, Qwen3Model
 
@@ -87,6 +89,13 @@ def write_embedder(folder: Path, **tokenizer_options) -> Path:
     torch.manual_seed(20)
     Qwen3Model(config()).save_pretrained(folder)
     return folder
+
+
+def change_weights(folder: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> None:
+    """Changes the weights of a model on disk in place."""
+    weights = load_file(folder / "model.safetensors")
+    change(weights)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
 
 def write_reranker(folder: Path, **tokenizer_options) -> Path:

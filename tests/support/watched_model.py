@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from semlex.models.local.forward import ReferenceForward
+from semlex.models.local.forward import ReferenceForward, TrimmedForward
 from semlex.models.local.transformer import Transformer
 from semlex.models.tokenizer import TokenRows
 
@@ -19,17 +19,20 @@ class Watched(ReferenceForward):
         return super().run(batch)
 
 
-def opened(folder, attention="watched", *, precision="float32", batch_size=64, token_budget=None, head="none"):
-    return Transformer(
-        folder,
-        head=head,
-        purpose="test",
-        device="cpu",
-        precision=precision,
-        batch_size=batch_size,
-        token_budget=token_budget,
-        attention=attention,
+def sizes_of_passes(monkeypatch):
+    """Tokens of each pass of trimmed forms from here on."""
+    sizes, run = [], TrimmedForward._last_states
+    monkeypatch.setattr(
+        TrimmedForward,
+        "_last_states",
+        lambda self, batch, layout: sizes.append(batch.ids.size) or run(self, batch, layout),
     )
+    return sizes
+
+
+def opened(folder, attention="watched", *, precision="float32", batch_size=64, token_budget=None, head="none"):
+    chosen = {"batch_size": batch_size, "token_budget": token_budget, "attention": attention}
+    return Transformer(folder, head=head, purpose="test", device="cpu", precision=precision, **chosen)
 
 
 def token_rows(lengths):

@@ -3,20 +3,39 @@
 from __future__ import annotations
 
 import weakref
+from pathlib import Path
 
 import pytest
 
+from semlex.models.files import ModelFolder, find_model
 from semlex.models.local import shared_weights, transformer
 from semlex.models.local.forward import ReferenceForward
+from tests.support import tiny_qwen3
 from tests.support.watched_model import Watched
 
 
+@pytest.fixture(scope="session")
+def embedder_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny embedding model of the Qwen3 architecture, which no test changes."""
+    return tiny_qwen3.write_embedder(tmp_path_factory.mktemp("qwen3") / "embedder")
+
+
+@pytest.fixture(scope="session")
+def folder(embedder_folder: Path) -> ModelFolder:
+    return find_model(str(embedder_folder))
+
+
 @pytest.fixture
-def watched(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Models may run in the watched form, and nothing is remembered of those before."""
+def nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither weights nor outcomes of self-tests are left from other tests."""
     monkeypatch.setattr(shared_weights, "_outcomes", {})
     monkeypatch.setattr(shared_weights, "_shared", weakref.WeakValueDictionary())
     monkeypatch.setattr(transformer, "_budgets", {})
+
+
+@pytest.fixture
+def watched(nothing_remembered: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models may run in the watched form."""
     for module in (shared_weights, transformer):
         monkeypatch.setattr(module, "FORWARDS", {"watched": Watched, "reference": ReferenceForward})
     monkeypatch.setattr(Watched, "look", staticmethod(lambda lengths: None))

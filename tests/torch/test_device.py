@@ -7,79 +7,81 @@ import torch
 
 from semlex.errors import ConfigurationError
 from semlex.models.local import device
+from semlex.models.local.device import Placement, choose_placement
 
 
-def test_torch_is_not_asked_where_no_driver_is_in_sight(monkeypatch):
-    monkeypatch.setattr(device, "_driver_in_sight", lambda: False)
-    monkeypatch.setattr(device, "automatic_device", lambda: pytest.fail("torch was asked"))
-    assert device.has_accelerator() is False
-
-
-@pytest.mark.parametrize(("found", "expected"), [("cuda", True), ("mps", True), ("cpu", False)])
-def test_a_driver_alone_is_no_gpu(monkeypatch, found, expected):
-    monkeypatch.setattr(device, "_driver_in_sight", lambda: True)
-    monkeypatch.setattr(device, "automatic_device", lambda: found)
+@pytest.mark.parametrize(
+    ("in_sight", "found", "expected"),
+    [(False, None, False), (True, "cuda", True), (True, "mps", True), (True, "cpu", False)],
+)
+def test_an_accelerator_is_one_that_torch_finds_behind_a_driver(monkeypatch, in_sight, found, expected):
+    monkeypatch.setattr(device, "_driver_in_sight", lambda: in_sight)
+    monkeypatch.setattr(device, "automatic_device", lambda: found or pytest.fail("torch was asked"))
     assert device.has_accelerator() is expected
 
 
 @pytest.mark.parametrize(
-    ("torch_version", "expected"), [("2.12.1", "float32"), ("2.13.0", "bfloat16"), ("3.0.0a1", "bfloat16")]
+    ("version", "expected", "reason"),
+    [
+        ("2.12.1", "float32", "wrongly on MPS"),
+        ("2.13.0", "bfloat16", "correct on MPS from torch 2.13"),
+        ("3.0.0a1", "bfloat16", "correct on MPS from torch 2.13"),
+    ],
 )
-def test_precision_on_mps(monkeypatch, torch_version, expected):
-    monkeypatch.setattr(torch, "__version__", torch_version)
+def test_precision_on_mps(monkeypatch, version, expected, reason):
+    monkeypatch.setattr(torch, "__version__", version)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
-    assert device.choose_placement(None, None) == device.Placement("mps", expected)
-    assert device.choose_placement("mps", "float32") == device.Placement("mps", "float32")
+    assert choose_placement(None, None) == Placement("mps", expected)
+    assert choose_placement("mps", None).reason.endswith(reason)
+    assert choose_placement("mps", "float32") == Placement("mps", "float32")
     if expected == "float32":
         for half in ("float16", "bfloat16"):
             with pytest.raises(ConfigurationError, match=r"needs torch 2\.13 or newer"):
-                device.choose_placement("mps", half)
+                choose_placement("mps", half)
     else:
-        assert device.choose_placement("mps", "float16").precision == "float16"
-
-
-@pytest.mark.parametrize(("capability", "expected"), [((7, 5), "float16"), ((8, 0), "bfloat16"), ((9, 0), "bfloat16")])
-def test_precision_on_cuda(monkeypatch, capability, expected):
-    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
-    assert device.choose_placement(None, None) == device.Placement("cuda", expected)
+        assert choose_placement("mps", "float16").precision == "float16"
 
 
 @pytest.mark.parametrize(
-    ("amx", "avx512", "expected"),
-    [(False, False, "float32"), (True, False, "bfloat16"), (False, True, "bfloat16"), (None, None, "float32")],
+    ("capability", "expected", "reason"),
+    [
+        ((7, 5), "float16", "has no units for bfloat16"),
+        ((8, 0), "bfloat16", "the models were trained in it"),
+        ((9, 0), "bfloat16", "the models were trained in it"),
+    ],
 )
-def test_precision_on_a_cpu(monkeypatch, amx, avx512, expected):
+def test_precision_on_cuda(monkeypatch, capability, expected, reason):
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    assert choose_placement(None, None) == Placement("cuda", expected)
+    assert choose_placement("cuda", None).reason.endswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("amx", "avx512", "expected", "reason"),
+    [
+        (False, False, "float32", "this CPU would only emulate bfloat16"),
+        (True, False, "bfloat16", "this CPU has AMX"),
+        (False, True, "bfloat16", "this CPU has AVX512-BF16"),
+        (True, True, "bfloat16", "this CPU has AMX and AVX512-BF16"),
+        (None, None, "float32", "this CPU would only emulate bfloat16"),
+    ],
+)
+def test_precision_on_a_cpu(monkeypatch, amx, avx512, expected, reason):
     for name, value in (("_is_amx_tile_supported", amx), ("_is_avx512_bf16_supported", avx512)):
         if value is None:
             monkeypatch.delattr(torch.cpu, name)
         else:
             monkeypatch.setattr(torch.cpu, name, lambda value=value: value)
-    assert device.choose_placement("cpu", None) == device.Placement("cpu", expected)
-
-
-def test_every_precision_has_a_reason(monkeypatch):
-    for probe in ("_is_amx_tile_supported", "_is_avx512_bf16_supported"):
-        monkeypatch.setattr(torch.cpu, probe, lambda: True)
-    assert device.choose_placement("cpu", None).reason == "this CPU has AMX and AVX512-BF16"
-    assert device.choose_placement("cpu", "float16").reason == "as configured"
-    for probe in ("_is_amx_tile_supported", "_is_avx512_bf16_supported"):
-        monkeypatch.setattr(torch.cpu, probe, lambda: False)
-    assert device.choose_placement("cpu", None).reason == "this CPU would only emulate bfloat16"
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    for capability, reason in (((9, 0), "the models were trained in it"), ((7, 5), "has no units for bfloat16")):
-        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda capability=capability: capability)
-        assert device.choose_placement("cuda", None).reason.endswith(reason)
-    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
-    for version, reason in (("2.13.0", "correct on MPS from torch 2.13"), ("2.12.0", "wrongly on MPS")):
-        monkeypatch.setattr(torch, "__version__", version)
-        assert device.choose_placement("mps", None).reason.endswith(reason)
+    assert choose_placement("cpu", None) == Placement("cpu", expected)
+    assert choose_placement("cpu", None).reason == reason
+    assert choose_placement("cpu", "float16").reason == "as configured"
 
 
 def test_a_place_is_the_same_whatever_the_reason():
-    assert device.Placement("cpu", "float32", "a") == device.Placement("cpu", "float32", "b")
-    assert len({device.Placement("cpu", "float32", "a"), device.Placement("cpu", "float32", "b")}) == 1
+    places = [Placement("cpu", "float32", reason) for reason in "ab"]
+    assert (places[0] == places[1], len({*places})) == (True, 1)
 
 
 def test_devices_in_words(monkeypatch):
@@ -103,9 +105,7 @@ def test_devices_in_words(monkeypatch):
         ("Darwin", "arm64", [], True),
         ("Darwin", "x86_64", [], False),
         ("Linux", "x86_64", [], False),
-        ("Linux", "x86_64", ["/dev/nvidiactl"], True),
-        ("Linux", "x86_64", ["/dev/kfd"], True),
-        ("Linux", "x86_64", ["/dev/dxg"], True),
+        *(("Linux", "x86_64", [path], True) for path in ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")),
     ],
 )
 def test_a_driver_in_sight(monkeypatch, system, machine, present, expected):

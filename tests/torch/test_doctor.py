@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import json
 
 import pytest
@@ -14,40 +13,18 @@ from semlex.errors import ConfigurationError, UnsupportedServerError
 from semlex.models.local import shared_weights
 from semlex.models.local.forward import ReferenceForward
 from semlex.retriever.synchronous import SyncRetriever
-from tests.support import onnx_models, tiny_qwen3
+from tests.support import model_cache, onnx_models, tiny_qwen3
 from tests.support.shell import run_here
-
-
-def with_all_positions(folder):
-    """The tiny model with as many positions as the real one states."""
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 32768}))
-    return str(folder)
 
 
 @pytest.fixture(scope="module")
 def embedder(tmp_path_factory):
-    return with_all_positions(tiny_qwen3.write_embedder(tmp_path_factory.mktemp("doctor") / "embedder"))
-
-
-@pytest.fixture(scope="module")
-def reranker(tmp_path_factory):
-    return with_all_positions(tiny_qwen3.write_reranker(tmp_path_factory.mktemp("doctor") / "reranker"))
+    return str(model_cache.write_embedder(tmp_path_factory.mktemp("doctor") / "embedder"))
 
 
 @pytest.fixture(autouse=True)
 def nothing_cached(tmp_path, monkeypatch):
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-
-
-def without(monkeypatch, *packages):
-    real = importlib.util.find_spec
-
-    def find(name, *arguments):
-        return None if name in packages else real(name, *arguments)
-
-    for module in ("semlex.diagnostics.doctor", "semlex.models.local.device", "semlex.models.files"):
-        monkeypatch.setattr(f"{module}.find_spec", find)
 
 
 def test_this_machine():
@@ -71,7 +48,8 @@ def test_an_onnx_model(tmp_path):
     assert found.tokenizer.startswith("tokenizer/")
 
 
-def test_models_that_work(embedder, reranker):
+def test_models_that_work(embedder, tmp_path):
+    reranker = str(model_cache.write_reranker(tmp_path / "reranker"))
     found = doctor.examine_models(embedder, reranker, device="cpu")
     assert [(each.role, each.name, each.problem) for each in found.models] == [
         ("embedding", embedder, None),
@@ -98,9 +76,8 @@ def test_a_fallback_is_shown(embedder, monkeypatch):
     monkeypatch.setattr(shared_weights, "FORWARDS", shared_weights.FORWARDS | {"broken": Raising})
     (examined,) = doctor.examine_models(embedder, device="cpu").models
     assert examined.problem is None
-    assert [str(failure) for failure in examined.runtime.failures] == [
-        f"broken attention on cpu in {examined.runtime.precision} raised NotImplementedError"
-    ]
+    [failure] = examined.runtime.failures
+    assert str(failure) == f"broken attention on cpu in {examined.runtime.precision} raised NotImplementedError"
 
 
 def test_a_static_model_has_no_runtime():
@@ -110,9 +87,9 @@ def test_a_static_model_has_no_runtime():
 
 
 def test_models_that_do_not_work(tmp_path, embedder):
-    broken = tiny_qwen3.write_embedder(tmp_path / "broken", end_token="<|im_end|>")  # noqa: S106
-    found = doctor.examine_models(with_all_positions(broken), "semlex/no-such-reranker")
-    first, second = found.models
+    broken = model_cache.write_embedder(tmp_path / "broken")
+    tiny_qwen3.write_tokenizer(broken, end_token="<|im_end|>")  # noqa: S106
+    first, second = doctor.examine_models(str(broken), "semlex/no-such-reranker").models
     assert "expected <|endoftext|>" in first.problem
     assert first.path == str(broken)
     assert first.seconds is None
@@ -131,7 +108,7 @@ def test_an_error_of_another_kind_is_named_and_not_raised(monkeypatch, embedder)
 
 
 def test_without_torch(monkeypatch, embedder):
-    without(monkeypatch, "torch", "transformers", "tokenizers")
+    model_cache.without(monkeypatch, "torch", "transformers", "tokenizers")
     found = doctor.examine_models(embedder)
     assert (found.device, found.precision, found.devices) == (None, None, {})
     assert found.precision_reason == "torch is not installed"
@@ -158,18 +135,13 @@ def run(*arguments, code=0):
     return done
 
 
-def test_the_command_tells_people(embedder):
+def test_the_command(embedder):
     done = run("--model", embedder, "--reranker", "semlex/no-such-reranker", "--device", "cpu", code=4)
     for part in ("torch  ", "runs on", f"embedding: {embedder}", "first answer", "reranking: semlex/", "problem"):
         assert part in done.stdout
-
-
-def test_the_command_tells_programs(embedder):
-    done = run("--json", "--model", embedder, "--device", "cpu")
-    (line,) = done.stdout.splitlines()
+    [line] = run("--json", "--model", embedder, "--device", "cpu").stdout.splitlines()
     found = json.loads(line)
-    assert found["models"][0]["problem"] is None
-    assert found["packages"]["torch"]
+    assert (found["models"][0]["problem"], bool(found["packages"]["torch"])) == (None, True)
     assert "device must be" in run("--device", "tpu", code=2).stderr
 
 
@@ -180,11 +152,7 @@ def test_a_server(database_url):
     assert set(found.keyword_engines) == {"pg_textsearch", "pg_search"}
     for name, remedy in found.keyword_engines.items():
         assert remedy.endswith(f"run: CREATE EXTENSION {name};")
+        with pytest.raises(UnsupportedServerError, match=f"run: CREATE EXTENSION {name};"):
+            SyncRetriever(database_url, "none", keyword=name).initialize()
     done = run_here(("doctor", "server", "--database", database_url, "--json"))
     assert json.loads(done.stdout) == dataclasses.asdict(found)
-
-
-@pytest.mark.parametrize("keyword", ["pg_textsearch", "pg_search"])
-def test_an_engine_whose_extension_is_missing(database_url, keyword):
-    with pytest.raises(UnsupportedServerError, match=f"run: CREATE EXTENSION {keyword};"):
-        SyncRetriever(database_url, "none", keyword=keyword).initialize()

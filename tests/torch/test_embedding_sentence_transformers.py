@@ -3,8 +3,8 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -24,15 +24,8 @@ from semlex.embedding.base import Embedder
 from semlex.embedding.onnx import OnnxEmbedder
 from semlex.embedding.registry import choose_embedder
 from semlex.embedding.sentence_transformers import SentenceTransformersEmbedder
-from semlex.errors import (
-    ConfigurationError,
-    MissingExtraError,
-    ModelError,
-    ModelMismatchError,
-    ModelNotFoundError,
-    ValidationError,
-    WorkAbandonedError,
-)
+from semlex.errors import ConfigurationError, MissingExtraError, ModelError, ModelMismatchError, ModelNotFoundError
+from semlex.errors import ValidationError, WorkAbandonedError
 from semlex.models import cancellation
 from tests.support import tiny_qwen3
 
@@ -54,19 +47,16 @@ def write_model(folder, prompts=PROMPTS):
     parts = folder.parent / f"{folder.name}-parts"
     tiny_qwen3.write_tokenizer(parts)
     torch.manual_seed(22)
-    config = BertConfig(
-        vocab_size=700,
-        hidden_size=HIDDEN,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        max_position_embeddings=64,
-        initializer_range=0.3,
-    )
+    sizes = {"vocab_size": 700, "hidden_size": HIDDEN, "intermediate_size": 48, "max_position_embeddings": 64}
+    config = BertConfig(**sizes, num_hidden_layers=2, num_attention_heads=4, initializer_range=0.3)
     BertModel(config).save_pretrained(parts)
     modules = [Transformer(str(parts), max_seq_length=MAX_TOKENS), Pooling(HIDDEN)]
     SentenceTransformer(modules=modules, prompts=prompts, device="cpu").save(str(folder))
     return folder
+
+
+def opened(folder, batch_size=None, **options):
+    return SentenceTransformersEmbedder(str(folder), options.pop("device", "cpu"), batch_size, **options)
 
 
 @pytest.fixture(scope="module")
@@ -82,9 +72,13 @@ def package(folder):
 
 @pytest.fixture(scope="module")
 def embedder(folder):
-    opened = SentenceTransformersEmbedder(str(folder), "cpu", batch_size=4)
-    yield opened
-    opened.close()
+    return opened(folder, batch_size=4)
+
+
+@pytest.fixture
+def copy(folder, tmp_path):
+    """A copy of the model, which the test may spoil."""
+    return shutil.copytree(folder, tmp_path / "copy")
 
 
 def unit(vectors, dimensions=HIDDEN):
@@ -97,9 +91,7 @@ def unit(vectors, dimensions=HIDDEN):
 
 @settings(max_examples=25)
 @given(
-    rows=st.lists(
-        st.sampled_from(SENTENCES) | st.text(st.characters(exclude_categories=["Cs"]), max_size=20), max_size=9
-    )
+    st.lists(st.sampled_from(SENTENCES) | st.text(st.characters(exclude_categories=["Cs"]), max_size=20), max_size=9)
 )
 def test_a_batch_is_the_map_of_its_texts(embedder, package, rows):
     vectors = embedder.embed_documents(rows)
@@ -117,7 +109,7 @@ def test_the_packages_own_vectors(embedder, package):
 
 
 def test_batches_shrink_where_memory_runs_out(folder, package, monkeypatch):
-    embedder = SentenceTransformersEmbedder(str(folder), "cpu")
+    embedder = opened(folder)
     texts = [text[:number] for number, text in enumerate(SENTENCES * 3)]
     encode, sizes = embedder._load().encode_document, []
 
@@ -130,11 +122,10 @@ def test_batches_shrink_where_memory_runs_out(folder, package, monkeypatch):
     monkeypatch.setattr(embedder._load(), "encode_document", short)
     assert_allclose(embedder.embed_documents(texts), unit(package.encode_document(texts)), atol=2e-6)
     assert sizes == [18, 9, 9]
-    embedder.close()
 
 
 def test_a_batch_size_that_shrinks_meanwhile_stays_small(folder, monkeypatch):
-    embedder = SentenceTransformersEmbedder(str(folder), "cpu", 4)
+    embedder = opened(folder, 4)
     encode, sizes = embedder._load().encode_document, []
 
     def short_after_the_first(texts, **options):
@@ -149,7 +140,6 @@ def test_a_batch_size_that_shrinks_meanwhile_stays_small(folder, monkeypatch):
     embedder.embed_documents(SENTENCES[:4])
     embedder.embed_documents(SENTENCES[:4])
     assert sizes == [4, 4, 2, 2, 2, 2]
-    embedder.close()
 
 
 class ForExport(torch.nn.Module):
@@ -161,8 +151,7 @@ class ForExport(torch.nn.Module):
         return self.model(input_ids=ids, attention_mask=mask, token_type_ids=types).last_hidden_state
 
 
-def test_the_same_model_as_an_onnx_file_has_the_same_vectors(folder, package, tmp_path):
-    copy = shutil.copytree(folder, tmp_path / "copy")
+def test_the_same_model_as_an_onnx_file_has_the_same_vectors(copy, folder, package):
     names = ["input_ids", "attention_mask", "token_type_ids"]
     example = torch.ones(2, 5, dtype=torch.long)
     with warnings.catch_warnings():
@@ -180,24 +169,21 @@ def test_the_same_model_as_an_onnx_file_has_the_same_vectors(folder, package, tm
     assert_allclose(embedder.embed_documents(SENTENCES), unit(package.encode_document(SENTENCES)), atol=2e-6)
     for text in SENTENCES:
         assert_allclose(embedder.embed_query(text), unit(package.encode_query(text)), atol=2e-6)
-    assert embedder.max_tokens == SentenceTransformersEmbedder(str(folder), "cpu").max_tokens
+    assert embedder.max_tokens == opened(folder).max_tokens
 
 
 @pytest.mark.parametrize("dimensions", [1, 7, HIDDEN])
 def test_a_leading_part_is_normalised_after_the_cut(folder, package, dimensions):
-    embedder = SentenceTransformersEmbedder(str(folder), "cpu", dimensions=dimensions)
+    embedder = opened(folder, dimensions=dimensions)
     assert embedder.dimensions == dimensions
-    assert_allclose(
-        embedder.embed_documents(SENTENCES), unit(package.encode_document(SENTENCES), dimensions), atol=2e-6
-    )
-    embedder.close()
+    expected = unit(package.encode_document(SENTENCES), dimensions)
+    assert_allclose(embedder.embed_documents(SENTENCES), expected, atol=2e-6)
 
 
 def test_prompts_may_be_others(folder, package):
-    embedder = SentenceTransformersEmbedder(str(folder), "cpu", query_prompt="", document_prompt="text: ")
+    embedder = opened(folder, query_prompt="", document_prompt="text: ")
     assert_allclose(embedder.embed_query("fox"), unit(package.encode("fox", prompt="")), atol=2e-6)
     assert_allclose(embedder.embed_documents(["fox"]), unit(package.encode(["fox"], prompt="text: ")), atol=2e-6)
-    embedder.close()
 
 
 @pytest.mark.parametrize(
@@ -209,15 +195,13 @@ def test_prompts_may_be_others(folder, package):
         ({"prompts": {"retrieval": "r: "}, "default_prompt_name": "retrieval"}, ["r: ", "r: "]),
     ],
 )
-def test_prompts_of_a_model(folder, package, tmp_path, config, expected):
-    copy = shutil.copytree(folder, tmp_path / "copy")
+def test_prompts_of_a_model(copy, package, config, expected):
     path = copy / "config_sentence_transformers.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **config}))
-    embedder = SentenceTransformersEmbedder(str(copy), "cpu")
+    embedder = opened(copy)
     found = [embedder.embed_query("fox"), embedder.embed_documents(["fox"])[0]]
     assert_allclose(found, [unit(package.encode("fox", prompt=prompt)) for prompt in expected], atol=2e-6)
     assert embedder.identity.instruction == (expected[0] or None)
-    embedder.close()
 
 
 def fitting(embedder):
@@ -229,7 +213,7 @@ def fitting(embedder):
 
 
 def test_texts_that_are_cut_are_counted(folder, caplog):
-    embedder = SentenceTransformersEmbedder(str(folder), "cpu")
+    embedder = opened(folder)
     fits = fitting(embedder)
     with caplog.at_level(logging.WARNING, logger="semlex"):
         embedder.embed_documents([fits])
@@ -244,7 +228,6 @@ def test_texts_that_are_cut_are_counted(folder, caplog):
         embedder.embed_query("a")
         assert embedder.documents_cut == 1
         assert [message[:14] for message in caplog.messages] == ["1 of 1 queries"]
-    embedder.close()
 
 
 async def test_the_report_of_a_load_has_the_texts_that_were_cut(embedder, database_url, tmp_path, capsys):
@@ -252,8 +235,7 @@ async def test_the_report_of_a_load_has_the_texts_that_were_cut(embedder, databa
     (tmp_path / "short.txt").write_text("a")
     async with PostgreSQLRetriever(database_url, embedder, "none") as retriever:
         report = await retriever.index(tmp_path, chunk_tokens=500, overlap_tokens=0)
-        assert report.embedded == 2
-        assert report.cut == 1
+        assert (report.embedded, report.cut) == (2, 1)
         again = await retriever.index(tmp_path, chunk_tokens=500, overlap_tokens=0)
         assert (again.embedded, again.cut) == (0, 0)
     for told, lines in ((report, ["note:"]), (again, [])):
@@ -262,28 +244,18 @@ async def test_the_report_of_a_load_has_the_texts_that_were_cut(embedder, databa
 
 
 def test_vectors_that_cannot_be_compared(folder, monkeypatch):
-    embedder = SentenceTransformersEmbedder(str(folder), "cpu")
+    embedder = opened(folder)
     embedder.embed_query("fox")
     monkeypatch.setattr(embedder, "_encode", lambda texts, *, is_query: np.full((len(texts), HIDDEN), np.nan))
     with pytest.raises(ModelError, match="not finite"):
         embedder.embed_query("fox")
-    embedder.close()
 
 
 def test_several_threads(embedder):
     expected = embedder.embed_documents(SENTENCES)
-    found = [None] * 4
-
-    def embed(number):
-        found[number] = embedder.embed_documents(SENTENCES)
-
-    threads = [threading.Thread(target=embed, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for vectors in found:
-        assert_allclose(vectors, expected, atol=2e-6)
+    with ThreadPoolExecutor(4) as pool:
+        for vectors in pool.map(embedder.embed_documents, [SENTENCES] * 4):
+            assert_allclose(vectors, expected, atol=2e-6)
 
 
 def test_work_ends_between_batches(embedder, monkeypatch):
@@ -311,10 +283,9 @@ def test_tokens_are_those_of_the_model(embedder, package):
     assert [len(embedder.token_offsets(text)) for text in SENTENCES] == counts
 
 
-def test_words_where_the_tokenizer_is_not_readable(folder, tmp_path):
-    copy = shutil.copytree(folder, tmp_path / "copy")
+def test_words_where_the_tokenizer_is_not_readable(copy):
     (copy / "tokenizer.json").unlink()
-    assert SentenceTransformersEmbedder(str(copy)).counter_name == "2*unicode-words/1"
+    assert opened(copy).counter_name == "2*unicode-words/1"
 
 
 # --- the object itself ------------------------------------------------------------------------------------------------
@@ -326,50 +297,42 @@ def test_identity(folder, tmp_path, embedder):
     assert (identity.dimensions, identity.instruction, identity.normalised) == (HIDDEN, "query: ", True)
     # Where the folder stands does not matter; what it holds does.
     copy = shutil.copytree(folder, tmp_path / folder.name)
-    assert SentenceTransformersEmbedder(str(copy), "cpu").identity.key == identity.key
+    assert opened(copy).identity.key == identity.key
     (copy / "1_Pooling" / "config.json").write_text('{"embedding_dimension": 32, "pooling_mode": "cls"}')
-    assert SentenceTransformersEmbedder(str(copy), "cpu").identity.key != identity.key
-    keys = {
-        SentenceTransformersEmbedder(str(folder), "cpu", **options).identity.key
-        for options in ({"dimensions": 4}, {"query_prompt": "q"}, {"document_prompt": "d"}, {"document_prompt": "e"})
-    }
-    assert len(keys | {identity.key}) == 5
+    assert opened(copy).identity.key != identity.key
+    others = ({"dimensions": 4}, {"query_prompt": "q"}, {"document_prompt": "d"}, {"document_prompt": "e"})
+    assert len({identity.key, *(opened(folder, **options).identity.key for options in others)}) == 5
 
 
-def test_the_name_of_the_identity_leads_back(folder, tmp_path, embedder):
+def test_the_name_of_the_identity_leads_back(copy, embedder):
     again = choose_embedder(embedder.identity.model, device="cpu").model
     assert isinstance(again, SentenceTransformersEmbedder)
     assert again.identity.key == embedder.identity.key
     # A folder that another embedder here would run is told apart by its prefix.
-    copy = shutil.copytree(folder, tmp_path / "copy")
-    (copy / "modules.json").write_text(
-        (copy / "modules.json").read_text().replace('"name": "0"', '"name": "StaticEmbedding"')
-    )
+    modules = copy / "modules.json"
+    modules.write_text(modules.read_text().replace('"name": "0"', '"name": "StaticEmbedding"'))
     forced = choose_embedder(f"sentence-transformers:{copy}", device="cpu").model
     assert forced.identity.model == f"sentence-transformers:{copy}"
     assert choose_embedder(forced.identity.model, device="cpu").model.identity.key == forced.identity.key
 
 
 def test_closing(folder):
-    embedder = SentenceTransformersEmbedder(str(folder), "cpu")
+    embedder = opened(folder)
     embedder.embed_query("fox")
-    embedder.close()
-    embedder.close()
+    for _ in range(2):
+        embedder.close()
     with pytest.raises(ModelError, match="was closed"):
         embedder.embed_query("fox")
 
 
-@pytest.mark.parametrize("rows", ["text", [1], ["\ud800"]])
-def test_bad_texts(embedder, rows):
-    with pytest.raises(ValidationError):
-        embedder.embed_documents(rows)
-
-
-def test_parameters_out_of_range(folder):
+def test_texts_and_parameters_that_are_refused(embedder, folder):
+    for rows in ("text", [1], ["\ud800"]):
+        with pytest.raises(ValidationError):
+            embedder.embed_documents(rows)
     for options in ({"batch_size": 0}, {"batch_size": 1025}, {"dimensions": 0}, {"device": "tpu"}):
         with pytest.raises(ConfigurationError, match=next(iter(options))):
-            SentenceTransformersEmbedder(str(folder), **options)
-    embedder = SentenceTransformersEmbedder(str(folder), "cpu", dimensions=HIDDEN + 1)
+            opened(folder, **options)
+    embedder = opened(folder, dimensions=HIDDEN + 1)
     with pytest.raises(ModelMismatchError, match=r"dimensions=33 was configured, but .* makes vectors of 32"):
         embedder.embed_query("fox")
 
@@ -377,43 +340,30 @@ def test_parameters_out_of_range(folder):
 def test_without_the_package(folder, monkeypatch):
     monkeypatch.setattr(module, "find_spec", lambda _: None)
     with pytest.raises(MissingExtraError, match=r"pip install 'semlex\[sentence-transformers\]'"):
-        SentenceTransformersEmbedder(str(folder))
+        opened(folder)
 
 
-def test_models_that_are_none(folder, tmp_path):
+def test_models_that_are_none(copy, tmp_path):
     with pytest.raises(ModelNotFoundError):
-        SentenceTransformersEmbedder(str(tmp_path / "none"))
-    copy = shutil.copytree(folder, tmp_path / "copy")
-    for content in ("", "[]", "{}", "[{}]", "17"):
-        (copy / "modules.json").write_text(content)
-        with pytest.raises(ModelError, match="is not a model of sentence-transformers"):
-            SentenceTransformersEmbedder(str(copy))
-    (copy / "modules.json").unlink()
-    with pytest.raises(ModelError, match="is not a model of sentence-transformers"):
-        SentenceTransformersEmbedder(str(copy))
-
-
-def test_broken_weights(folder, tmp_path):
-    copy = shutil.copytree(folder, tmp_path / "copy")
+        opened(tmp_path / "none")
     (copy / "model.safetensors").write_bytes(b"nothing")
     with pytest.raises(ModelError, match="cannot be loaded"):
-        SentenceTransformersEmbedder(str(copy), "cpu").embed_query("fox")
-
-
-def test_pickles_are_refused(folder, tmp_path):
-    copy = shutil.copytree(folder, tmp_path / "copy")
+        opened(copy).embed_query("fox")
     (copy / "2_Dense").mkdir()
     (copy / "2_Dense" / "pytorch_model.bin").write_bytes(b"")
     with pytest.raises(ModelError, match="is a pickle"):
-        SentenceTransformersEmbedder(str(copy))
+        opened(copy)
+    for content in ("", "[]", "{}", "[{}]", "17", None):
+        (copy / "modules.json").unlink() if content is None else (copy / "modules.json").write_text(content)
+        with pytest.raises(ModelError, match="is not a model of sentence-transformers"):
+            opened(copy)
 
 
-def test_code_of_a_model_is_not_run(folder, tmp_path):
-    copy = shutil.copytree(folder, tmp_path / "copy")
+def test_code_of_a_model_is_not_run(copy, tmp_path):
     (copy / "own_code.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\nclass Own: pass\n")
     modules = json.loads((copy / "modules.json").read_text())
     modules[1]["type"] = "own_code.Own"
     (copy / "modules.json").write_text(json.dumps(modules))
     with pytest.raises(ModelError, match="cannot be loaded"):
-        SentenceTransformersEmbedder(str(copy), "cpu").embed_query("fox")
+        opened(copy).embed_query("fox")
     assert not (tmp_path / "ran").exists()

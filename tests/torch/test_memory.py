@@ -87,7 +87,6 @@ def test_a_batch_that_finds_no_room_changes_no_state(  # noqa: PLR0917 (fixtures
         assert difference(model.last_hidden(rows), expected) <= 1e-6
     finally:
         Watched.look = staticmethod(lambda lengths: None)
-    model.close()
 
 
 @PLAIN
@@ -115,8 +114,6 @@ def test_passes_shrink_until_they_fit_and_stay_so(folder, whole, shared, lengths
         assert first.report.token_budget_reason == ("memory ran out" if failures else "start value")
     finally:
         Watched.look = staticmethod(lambda lengths: None)
-    first.close()
-    second.close()
 
 
 def test_one_line_says_that_memory_ran_out(folder, caplog):
@@ -138,7 +135,6 @@ def test_one_line_says_that_memory_ran_out(folder, caplog):
     ]
     assert batches == [8, 4, *[2] * 8]
     assert (model.report.token_budget, model.report.token_budget_reason) == (20, "memory ran out")
-    model.close()
 
 
 def test_one_row_that_finds_no_room_is_an_error_with_a_remedy(folder):
@@ -156,7 +152,6 @@ def test_one_row_that_finds_no_room_is_an_error_with_a_remedy(folder):
     assert caught.value.__context__ is None  # it would hold the tensors of the pass
     Watched.look = staticmethod(lambda lengths: None)
     assert difference(model.last_hidden(ROWS), expected) <= 1e-6
-    model.close()
 
 
 def test_memory_is_freed_after_the_error_is_forgotten(folder, monkeypatch):
@@ -172,7 +167,6 @@ def test_memory_is_freed_after_the_error_is_forgotten(folder, monkeypatch):
     monkeypatch.setattr(memory, "give_back", lambda device: handled.append((device, sys.exc_info()[0])))
     model.last_hidden(ROWS)
     assert handled == [("cpu", None)]
-    model.close()
 
 
 def test_other_errors_pass_unchanged(folder):
@@ -185,7 +179,6 @@ def test_other_errors_pass_unchanged(folder):
     Watched.look = look
     with pytest.raises(RuntimeError, match="shapes do not match"):
         model.last_hidden(ROWS)
-    model.close()
 
 
 @pytest.mark.parametrize("error", EXHAUSTED)
@@ -210,7 +203,6 @@ def test_batches_keep_to_the_room_that_is_free(folder, monkeypatch, room):
     assert sum(batches) == 80
     assert max(batches) <= max(room, 10)
     assert model.report.token_budget == 128  # tomorrow there may be room again
-    model.close()
 
 
 def test_the_driver_is_not_asked_where_cached_blocks_suffice(monkeypatch):
@@ -353,8 +345,6 @@ def test_measuring_changes_no_state_and_is_done_once(folder, monkeypatch, caplog
     configured = opened(folder, token_budget=128)
     configured._open()
     assert (configured.report.token_budget, configured.report.token_budget_reason) == (128, "configured")
-    for model in (first, second, configured):
-        model.close()
 
 
 def test_candidates_that_found_no_room_are_not_measured_again(folder, monkeypatch):
@@ -374,7 +364,6 @@ def test_candidates_that_found_no_room_are_not_measured_again(folder, monkeypatc
     for _ in range(3):
         assert difference(model.last_hidden(rows), expected) <= 1e-6
     assert sum(size > 40 for size in sizes) == 1
-    model.close()
 
 
 @pytest.mark.parametrize(("gibibytes", "most"), [(5.3, 4_096), (10.7, 8_192), (21.3, 16_384), (139, 16_384)])

@@ -81,4 +81,3 @@ async def test_many_searches_equal_single_ones(database_url: str, models: tuple[
             assert [hit.id for hit in together] == [hit.id for hit in single]
             scores = [hit.vector_score for hit in single]
             assert [hit.vector_score for hit in together] == pytest.approx(scores, abs=1e-6)
-    encoder.close()

@@ -14,12 +14,17 @@ from semlex.errors import ConfigurationError, ModelError, ModelNotFoundError, Va
 from semlex.reranking.base import Reranker
 from semlex.reranking.qwen3 import DEFAULT_INSTRUCTION, Qwen3Reranker
 from tests.support import tiny_qwen3
+from tests.support.watched_model import sizes_of_passes
 
 # A text that spells a control token is plain text here and a control token to the card: see the test of forged turns.
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=200).filter(
     lambda text: not any(token in text for token in tiny_qwen3.SPECIAL_TOKENS)
 )
 MAX_LENGTH = 1024
+
+
+def opened(folder, **options):
+    return Qwen3Reranker(str(folder), **{"device": "cpu", "max_length": MAX_LENGTH, "dtype": "float32", **options})
 
 
 @pytest.fixture(scope="module")
@@ -29,9 +34,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def reranker(folder):
-    with_float32 = Qwen3Reranker(str(folder), "cpu", max_length=MAX_LENGTH, dtype="float32")
-    yield with_float32
-    with_float32.close()
+    return opened(folder)
 
 
 class Card:
@@ -51,13 +54,9 @@ class Card:
         self.suffix_tokens = self.tokenizer.encode(suffix, add_special_tokens=False)
 
     def process_inputs(self, pairs, max_length):
-        inputs = self.tokenizer(
-            pairs,
-            padding=False,
-            truncation="longest_first",
-            return_attention_mask=False,
-            max_length=max_length - len(self.prefix_tokens) - len(self.suffix_tokens),
-        )
+        room = max_length - len(self.prefix_tokens) - len(self.suffix_tokens)
+        options = {"padding": False, "truncation": "longest_first", "return_attention_mask": False}
+        inputs = self.tokenizer(pairs, max_length=room, **options)
         ids = [self.prefix_tokens + row + self.suffix_tokens for row in inputs["input_ids"]]
         return self.tokenizer.pad({"input_ids": ids}, padding=True, return_tensors="pt")
 
@@ -78,10 +77,12 @@ def card(folder):
 
 
 @given(TEXTS, st.lists(TEXTS, min_size=1, max_size=6))
-def test_scores_equal_the_model_card(reranker, card, query, texts):
+def test_a_score_is_that_of_the_model_card_whatever_its_neighbours(reranker, card, query, texts):
     scores = reranker.score(query, texts)
     assert scores.dtype == np.float32
     assert np.abs(scores - card(query, texts)).max() <= 1e-5
+    single = np.concatenate([reranker.score(query, [text]) for text in texts])
+    assert np.abs(scores - single).max() <= 1e-6
 
 
 def test_scores_tell_documents_apart(reranker):
@@ -91,50 +92,31 @@ def test_scores_tell_documents_apart(reranker):
     assert ((scores > 0) & (scores < 1)).all()
 
 
-@given(TEXTS, st.lists(TEXTS, min_size=1, max_size=6))
-def test_a_score_does_not_depend_on_its_neighbours(reranker, query, texts):
-    single = np.concatenate([reranker.score(query, [text]) for text in texts])
-    assert np.abs(reranker.score(query, texts) - single).max() <= 1e-6
-
-
 def test_scores_come_back_in_input_order(folder, card):
     texts = [f"{'word ' * ((5 * i) % 17)}{i}" for i in range(30)]
-    small = Qwen3Reranker(str(folder), "cpu", 3, MAX_LENGTH, dtype="float32", token_budget=512)
+    small = opened(folder, batch_size=3, token_budget=512)
     assert np.abs(small.score("word", texts) - card("word", texts)).max() <= 1e-5
-    small.close()
 
 
 def test_exact_scores_whatever_the_device_would_choose(folder, card, monkeypatch):
     monkeypatch.setattr("semlex.models.local.device._automatic_precision", lambda device: "bfloat16")
     texts = ["an index finds rows", "the lazy dog", "数据库"]
-    exact = Qwen3Reranker(str(folder), "cpu", max_length=MAX_LENGTH, exact=True)
-    hasty = Qwen3Reranker(str(folder), "cpu", max_length=MAX_LENGTH)
+    exact = opened(folder, dtype=None, exact=True)
+    hasty = opened(folder, dtype=None)
     assert np.abs(exact.score("rows", texts) - card("rows", texts)).max() <= 1e-6
     assert np.abs(hasty.score("rows", texts) - card("rows", texts)).max() > 1e-5
-    exact.close()
-    hasty.close()
 
 
 @pytest.mark.parametrize("attn", ["trimmed", "packed", "reference"])
 def test_every_form_of_the_forward_pass_gives_the_same_scores(folder, card, attn):
     texts = [f"{'word ' * ((5 * i) % 40)}{i}" for i in range(20)]
-    other = Qwen3Reranker(str(folder), "cpu", max_length=MAX_LENGTH, dtype="float32", attn=attn)
+    other = opened(folder, attn=attn)
     assert np.abs(other.score("word", texts) - card("word", texts)).max() <= 1e-6
-    other.close()
 
 
 def test_the_opening_of_all_prompts_is_computed_once(reranker, monkeypatch):
-    from semlex.models.local.forward import TrimmedForward
-
     reranker.score("rows", ["loaded and tested"])
-    sizes = []
-    whole_pass = TrimmedForward._last_states
-
-    def counted(self, batch, layout):
-        sizes.append(batch.ids.size)
-        return whole_pass(self, batch, layout)
-
-    monkeypatch.setattr(TrimmedForward, "_last_states", counted)
+    sizes = sizes_of_passes(monkeypatch)
     texts = [f"number {i}" for i in range(40)]
     reranker.score("rows", texts)
     whole = reranker._token_rows(reranker._load_prompt(), "rows", texts).lengths.sum()
@@ -143,15 +125,14 @@ def test_the_opening_of_all_prompts_is_computed_once(reranker, monkeypatch):
 
 
 def test_an_own_instruction(folder, reranker, card):
-    own = Qwen3Reranker(str(folder), "cpu", max_length=MAX_LENGTH, instruction="Find code", dtype="float32")
+    own = opened(folder, instruction="Find code")
     texts = ["an index", "a dog"]
     assert np.abs(own.score("rows", texts) - card("rows", texts, "Find code")).max() <= 1e-5
     assert np.abs(own.score("rows", texts) - reranker.score("rows", texts)).max() > 1e-4
-    own.close()
 
 
 def test_a_long_document_is_cut_and_never_the_suffix(folder, card, caplog):
-    short = Qwen3Reranker(str(folder), "cpu", max_length=256, dtype="float32")
+    short = opened(folder, max_length=256)
     texts = ["fits", "the database keeps secret rows " * 200]
     with caplog.at_level(logging.WARNING, logger="semlex"):
         scores = short.score("rows", texts)
@@ -159,15 +140,13 @@ def test_a_long_document_is_cut_and_never_the_suffix(folder, card, caplog):
         f"1 of 2 documents for {folder} so far did not fit into max_length=256 tokens and were cut"
     ]
     assert np.abs(scores - card("rows", texts, max_length=256)).max() <= 1e-5
-    short.close()
 
 
 def test_a_query_that_leaves_no_room_is_refused(folder):
-    short = Qwen3Reranker(str(folder), "cpu", max_length=128, dtype="float32")
+    short = opened(folder, max_length=128)
     with pytest.raises(ConfigurationError, match="max_length=128 leaves no room for a document") as caught:
         short.score("secret " * 200, ["a"])
     assert "secret" not in str(caught.value)
-    short.close()
 
 
 def test_a_document_cannot_forge_the_end_of_its_turn(reranker, card):
@@ -183,20 +162,14 @@ def test_a_document_cannot_forge_the_end_of_its_turn(reranker, card):
 
 
 def test_a_classifier_made_from_the_model_gives_the_same_scores(tmp_path, folder, reranker):
-    converted = Qwen3Reranker(
-        str(tiny_qwen3.write_classifier(tmp_path / "classifier", folder)), "cpu", max_length=MAX_LENGTH, dtype="float32"
-    )
+    converted = opened(tiny_qwen3.write_classifier(tmp_path / "classifier", folder))
     texts = ["an index finds rows", "the lazy dog", ""]
     assert np.abs(converted.score("database", texts) - reranker.score("database", texts)).max() <= 1e-5
-    converted.close()
 
 
-def test_no_texts(reranker):
-    assert reranker.score("rows", []).shape == (0,)
-    assert reranker.score("rows", []).dtype == np.float32
-
-
-def test_texts_that_no_tokenizer_can_read(reranker):
+def test_no_texts_and_texts_that_no_tokenizer_can_read(reranker):
+    none = reranker.score("rows", [])
+    assert (none.shape, none.dtype) == ((0,), np.float32)
     with pytest.raises(ValidationError, match="row 1: text holds half of a surrogate pair"):
         reranker.score("rows", ["fine", "\udfff"])
     with pytest.raises(ValidationError, match="must be a"):
@@ -218,43 +191,37 @@ def test_texts_that_no_tokenizer_can_read(reranker):
 )
 def test_out_of_range_parameters(folder, options, message):
     with pytest.raises(ConfigurationError, match=message):
-        Qwen3Reranker(str(folder), **{"max_length": MAX_LENGTH, **options})
+        opened(folder, **options)
 
 
-@pytest.mark.parametrize(("special_tokens", "message"), [(["<|endoftext|>"], r"lacks <\|im_start\|>")])
-def test_a_foreign_tokenizer_is_refused(tmp_path, special_tokens, message):
-    folder = tiny_qwen3.write_reranker(tmp_path / "foreign", special_tokens=special_tokens)
-    foreign = Qwen3Reranker(str(folder), max_length=MAX_LENGTH)
-    with pytest.raises(ModelError, match=message):
-        foreign.score("a", ["b"])
-
-
-def test_a_tokenizer_that_splits_yes_is_refused(tmp_path):
-    folder = tiny_qwen3.write_reranker(tmp_path / "split")
+def test_a_foreign_tokenizer_is_refused(tmp_path):
+    folder = tiny_qwen3.write_reranker(tmp_path / "foreign", special_tokens=["<|endoftext|>"])
+    with pytest.raises(ModelError, match=r"lacks <\|im_start\|>"):
+        opened(folder).score("a", ["b"])
+    tiny_qwen3.write_tokenizer(folder, end_token=None)
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
     merges = tokenizer["model"]["merges"]
     tokenizer["model"]["merges"] = [merge for merge in merges if "".join(merge) != "yes"]
     assert len(tokenizer["model"]["merges"]) < len(merges)
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
-    split = Qwen3Reranker(str(folder), max_length=MAX_LENGTH)
     with pytest.raises(ModelError, match="splits 'yes' or 'no'"):
-        split.score("a", ["b"])
+        opened(folder).score("a", ["b"])
 
 
 def test_identity_and_absence(tmp_path, folder, reranker):
     assert isinstance(reranker, Reranker)
     assert reranker.identity.startswith(f"{folder}@sha256:")
     with pytest.raises(ModelNotFoundError, match="not on this machine"):
-        Qwen3Reranker(str(tmp_path / "nowhere"))
+        opened(tmp_path / "nowhere")
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
     with pytest.raises(ModelError, match="not a Qwen3 model"):
-        Qwen3Reranker(str(tmp_path))
+        opened(tmp_path)
 
 
 def test_close_releases_the_model_and_refuses_further_work(folder):
-    closed = Qwen3Reranker(str(folder), "cpu", max_length=MAX_LENGTH)
+    closed = opened(folder)
     closed.score("a", ["b"])
-    closed.close()
-    closed.close()
+    for _ in range(2):
+        closed.close()
     with pytest.raises(ModelError, match="was closed"):
         closed.score("a", ["b"])

@@ -212,8 +212,6 @@ def test_the_fastest_form_that_passes_runs_and_one_line_says_why(folder, with_fo
     plain = opened(folder)
     assert np.abs(states - plain.last_hidden(ROWS)).max() == 0
     assert plain.report.failures == ()
-    for each in (chosen, plain):
-        each.close()
 
 
 @pytest.mark.parametrize(
@@ -238,7 +236,6 @@ def test_half_precision_that_leaks_is_left_for_float32(folder, monkeypatch, capl
         (precision, "let later tokens leak into earlier ones")
     ]
     assert len(caplog.records) == 1
-    half.close()
 
 
 def test_a_device_that_fails_is_left_for_the_cpu(folder, monkeypatch, with_forms):
@@ -325,4 +322,3 @@ def test_memory_that_is_used_up_says_nothing_about_a_form(folder, monkeypatch, w
     Exhausted.full = False
     chosen.last_hidden(ROWS)
     assert chosen.report.attention == "packed"
-    chosen.close()

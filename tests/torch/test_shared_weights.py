@@ -102,7 +102,6 @@ def test_a_search_takes_its_turn_between_the_batches_of_a_load(folder):
     search.join(LIMIT)
     assert order == [[9], [4], *[[9]] * 7]
     assert np.array_equal(found[0], expected)
-    model.close()
 
 
 def test_a_call_that_runs_while_the_model_is_closed_comes_to_its_end(folder):
@@ -129,8 +128,6 @@ def test_other_heads_and_precisions_have_weights_of_their_own(folder, loads):
     for model in models:
         model.last_hidden(ROWS)
     assert [place.precision for place in loads] == ["float32", "bfloat16", "float32"]
-    for model in models:
-        model.close()
 
 
 def test_threads_that_load_at_once_load_once(folder, monkeypatch):
@@ -158,8 +155,6 @@ def test_threads_that_load_at_once_load_once(folder, monkeypatch):
         thread.join()
     assert len(loads) == 1
     assert np.array_equal(states[0], states[1])
-    for model in models:
-        model.close()
 
 
 def test_a_load_that_fails_leaves_nothing_behind(folder, monkeypatch):
@@ -178,8 +173,6 @@ def test_a_load_that_fails_leaves_nothing_behind(folder, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         second.last_hidden(ROWS)
     assert np.array_equal(first.last_hidden(ROWS), second.last_hidden(ROWS))
-    first.close()
-    second.close()
 
 
 def test_one_user_that_overflows_does_not_change_the_others(tmp_path, caplog):
@@ -205,8 +198,6 @@ def test_one_user_that_overflows_does_not_change_the_others(tmp_path, caplog):
     assert np.array_equal(other.last_hidden(ROWS), before)
     assert other.report.precision == "float16"
     assert other.report.failures == ()
-    for model in (hit, other, wide):
-        model.close()
 
 
 FORK = """
@@ -266,7 +257,6 @@ def test_abandoned_work_ends_after_the_current_batch(folder, last):
         model.last_hidden(rows)
     assert len(batches) == last
     assert np.array_equal(model.last_hidden(rows), expected)
-    model.close()
 
 
 def test_a_form_that_is_not_there(folder):
