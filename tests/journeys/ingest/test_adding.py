@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import fields
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from itertools import product
-from typing import Any
 from uuid import UUID
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
-from semlex import BulkIngestConfig, ChunkMetadata, Document, F, PostgreSQLRetriever, ValidationError, VectorDocument
+from semlex import BulkIngestConfig, ChunkMetadata, Document, F, ValidationError, VectorDocument
 from semlex.errors import ConfigurationError, ModelError
 from semlex.testing import HashEmbedder
 from semlex.types.documents import MAX_CHUNK_BYTES
@@ -23,20 +20,20 @@ from tests.support.retrievers import opened
 from tests.support.waiting import turns
 
 COUNT = 5
-CHUNK: dict[str, Any] = {"source_document": "page", "token_count": 2, "section_title": "Keys"}
+CHUNK = {"source_document": "page", "token_count": 2, "section_title": "Keys"}
 
 
 @pytest.fixture
-async def store(database_url: str) -> AsyncIterator[PostgreSQLRetriever]:
+async def store(database_url):
     async with opened(database_url) as store:
         yield store
 
 
-def documents(count: int = COUNT) -> list[Document]:
+def documents(count=COUNT):
     return [Document(f"text {number}", {"number": number}, id=f"d{number}") for number in range(count)]
 
 
-ITERABLES: dict[str, Callable[[list[Document]], Iterable[Document]]] = {
+ITERABLES = {
     "list": list,
     "tuple": tuple,
     "generator": lambda rows: (row for row in rows),
@@ -47,7 +44,7 @@ ITERABLES: dict[str, Callable[[list[Document]], Iterable[Document]]] = {
 }
 
 
-async def test_values_of_python_and_numpy_are_stored_as_json(store: PostgreSQLRetriever) -> None:
+async def test_values_of_python_and_numpy_are_stored_as_json(store):
     key, day = UUID("12345678-1234-5678-1234-567812345678"), date(2026, 1, 31)
     late = datetime(2026, 1, 31, 1, 30, tzinfo=timezone(timedelta(hours=2)))
     metadata = {
@@ -79,13 +76,13 @@ async def test_values_of_python_and_numpy_are_stored_as_json(store: PostgreSQLRe
     assert (await store.delete([5, 8])).chunks == 2
 
 
-async def test_an_id_follows_from_what_is_stored(store: PostgreSQLRetriever) -> None:
+async def test_an_id_follows_from_what_is_stored(store):
     day = date(2026, 1, 31)
     [first] = await store.add_texts(["text"], metadata=[{"day": day}])
     assert await store.add_texts(["text"], metadata=[{"day": day.isoformat()}]) == [first]
 
 
-async def test_every_iterable_is_stored_whole(store: PostgreSQLRetriever) -> None:
+async def test_every_iterable_is_stored_whole(store):
     given = documents()
     names = [document.id for document in given]
     for kind, iterable in ITERABLES.items():
@@ -99,9 +96,9 @@ async def test_every_iterable_is_stored_whole(store: PostgreSQLRetriever) -> Non
     assert await store.count() == 2
 
 
-async def test_what_is_no_list_of_documents_is_refused(store: PostgreSQLRetriever) -> None:
+async def test_what_is_no_list_of_documents_is_refused(store):
     one = Document("one")
-    no_lists: tuple[Any, ...] = (None, 5, "text", b"text", one, {"d": one}, ChunkMetadata("c", "s", "text", 1))
+    no_lists = (None, 5, "text", b"text", one, {"d": one}, ChunkMetadata("c", "s", "text", 1))
     for wrong, call in product(no_lists, (store.add_documents, store.upsert, store.add_texts)):
         with pytest.raises(ValidationError, match=f"got .*{wrong and type(wrong).__name__}") as caught:
             await call(wrong)
@@ -109,33 +106,33 @@ async def test_what_is_no_list_of_documents_is_refused(store: PostgreSQLRetrieve
     with pytest.raises(ValidationError, match="ids must be a list of str"):
         await store.add_texts(["a"], ids="a")
     with pytest.raises(ValidationError):
-        await store.add_documents(zip(documents(), "abcde", strict=True))  # type: ignore[arg-type] # pairs
+        await store.add_documents(zip(documents(), "abcde", strict=True))  # pairs
     assert await store.count() == 0
 
 
-async def test_the_rows_of_a_data_frame_are_documents(store: PostgreSQLRetriever) -> None:
+async def test_the_rows_of_a_data_frame_are_documents(store):
     class DataFrame:
         columns: tuple[str, ...] = ("text", "year")
 
-        def to_dict(self, orient: str) -> list[dict[str, Any]]:
+        def to_dict(self, orient):
             assert orient == "records"
             return [{"text": "a", "year": 2020}]
 
     frame = DataFrame()
-    [made] = await store.add_documents(frame)  # type: ignore[arg-type]
+    [made] = await store.add_documents(frame)
     [found] = await store.get([made])
     assert (found.content, found.metadata["year"]) == ("a", 2020)
     frame.columns = ("body", "year")
     with pytest.raises(ValidationError, match="rename the one with the texts"):
-        await store.add_documents(frame)  # type: ignore[arg-type]
+        await store.add_documents(frame)
 
 
 @pytest.mark.parametrize("given", ["documents", "vectors of an array", "vectors of a list", "texts"])
-async def test_documents_that_break_a_rule_are_skipped_when_asked(database_url: str, given: str) -> None:
+async def test_documents_that_break_a_rule_are_skipped_when_asked(database_url, given):
     texts = [f"text {number}" for number in range(COUNT)]
     texts[1], ids = "bad\0", ["d0", "d1", "x" * 600, "d3", "d4"]
-    metadata: list[Any] = [{}, {}, {}, {"key": {1}}, {}]
-    rows: Any = [Document(*row) for row in zip(texts, metadata, ids, strict=True)]
+    metadata = [{}, {}, {}, {"key": {1}}, {}]
+    rows = [Document(*row) for row in zip(texts, metadata, ids, strict=True)]
     vectors = np.eye(COUNT, dtype=np.float32)
     async with opened(database_url, "none" if "vectors" in given else COUNT) as store:
         if given == "texts":
@@ -155,7 +152,7 @@ async def test_documents_that_break_a_rule_are_skipped_when_asked(database_url: 
         assert (await store.add_documents([Document("good", id="good")] if given != "texts" else [])).skipped == []
 
 
-async def test_nothing_is_stored_where_all_are_skipped_or_the_call_itself_is_wrong(store: PostgreSQLRetriever) -> None:
+async def test_nothing_is_stored_where_all_are_skipped_or_the_call_itself_is_wrong(store):
     found = await store.add_documents([Document(""), Document("\0")], on_error="skip")
     assert (found, [one.row for one in found.skipped]) == ([], [0, 1])
     with pytest.raises(ValidationError, match="must match 2 texts"):
@@ -164,14 +161,14 @@ async def test_nothing_is_stored_where_all_are_skipped_or_the_call_itself_is_wro
         with pytest.raises(ValidationError, match=r"^embeddings? must have"):
             await store.add_documents(documents(), vectors, on_error="skip")
         with pytest.raises(ValidationError):
-            await store.add_documents(["no document", *documents()], vectors, on_error="skip")  # type: ignore[list-item]
+            await store.add_documents(["no document", *documents()], vectors, on_error="skip")
     with pytest.raises(ConfigurationError, match="on_error must be 'raise' or 'skip'; got 'ignore'"):
-        await store.add_documents(documents(), on_error="ignore")  # type: ignore[arg-type]
+        await store.add_documents(documents(), on_error="ignore")
     assert await store.count() == 0
 
 
-async def test_an_iterable_that_fails_stores_nothing(store: PostgreSQLRetriever) -> None:
-    def failing() -> Iterable[Document]:
+async def test_an_iterable_that_fails_stores_nothing(store):
+    def failing():
         yield from documents()
         raise RuntimeError("the source ended early")
 
@@ -180,9 +177,9 @@ async def test_an_iterable_that_fails_stores_nothing(store: PostgreSQLRetriever)
     assert await store.count() == 0
 
 
-async def test_only_three_ways_with_what_exists(store: PostgreSQLRetriever) -> None:
+async def test_only_three_ways_with_what_exists(store):
     await store.add_documents([Document("old", id="a")])
-    wrong: tuple[Any, ...] = ("Update", "", None, 1, "ignore")
+    wrong = ("Update", "", None, 1, "ignore")
     for way in wrong:
         with pytest.raises(ConfigurationError, match="on_duplicate must be 'update', 'skip' or 'fail'"):
             await store.add_documents([Document("new", id="a")], on_duplicate=way)
@@ -191,7 +188,7 @@ async def test_only_three_ways_with_what_exists(store: PostgreSQLRetriever) -> N
 
 
 @pytest.mark.parametrize("empty", [True, False], ids=["direct", "merge"])
-async def test_what_is_changed_meanwhile_is_not_stored(database_url: str, empty: bool) -> None:
+async def test_what_is_changed_meanwhile_is_not_stored(database_url, empty):
     given = [Document(f"text {number}", {"number": [number]}, id=f"d{number}") for number in range(300)]
     async with opened(database_url, bulk=BulkIngestConfig(batch_size=50)) as store:
         if not empty:
@@ -213,8 +210,8 @@ async def test_what_is_changed_meanwhile_is_not_stored(database_url: str, empty:
         ]
 
 
-async def test_a_document_without_an_id_may_say_none(store: PostgreSQLRetriever) -> None:
-    nameless = Document(content="text", metadata={}, id=None)  # type: ignore[arg-type]
+async def test_a_document_without_an_id_may_say_none(store):
+    nameless = Document(content="text", metadata={}, id=None)
     assert await store.add_documents([nameless]) == await store.add_documents([Document("text")])
     assert await store.count() == 1
 
@@ -222,26 +219,26 @@ async def test_a_document_without_an_id_may_say_none(store: PostgreSQLRetriever)
 # --- chunks that were cut elsewhere ---------------------------------------------------------------------------------
 
 
-def chunks(count: int = 3) -> list[ChunkMetadata]:
+def chunks(count=3):
     return [ChunkMetadata(f"c{number}", chunk_text=f"chunk {number}", **CHUNK) for number in range(count)]
 
 
-def vector_documents(count: int = 3) -> list[VectorDocument]:
+def vector_documents(count=3):
     vectors = np.eye(16)[:count]
     return [
-        VectorDocument(f"c{number}", chunk_text=f"chunk {number}", embedding=vectors[number], **CHUNK)  # type: ignore[arg-type]
+        VectorDocument(f"c{number}", chunk_text=f"chunk {number}", embedding=vectors[number], **CHUNK)
         for number in range(count)
     ]
 
 
-async def test_chunks_are_stored_with_their_titles(store: PostgreSQLRetriever) -> None:
+async def test_chunks_are_stored_with_their_titles(store):
     assert await store.add_documents([*chunks(), Document("text", id="d")]) == ["c0", "c1", "c2", "d"]
     hit = (await store.search("keys", mode="keyword", filters={"source_document": "page"}))[0]
     assert hit.heading_path == ("Keys",)
     assert hit.metadata["token_count"] == 2
 
 
-async def test_vectors_that_chunks_bring_are_used(database_url: str) -> None:
+async def test_vectors_that_chunks_bring_are_used(database_url):
     given = vector_documents()
     async with opened(database_url, model="none") as store:
         await store.add_documents(given)
@@ -265,16 +262,16 @@ async def test_vectors_that_chunks_bring_are_used(database_url: str) -> None:
 class WrongEmbedder(HashEmbedder):
     """Gives what `made` makes of right vectors."""
 
-    def __init__(self, made: Callable[[NDArray[np.float32]], Any]) -> None:
+    def __init__(self, made):
         super().__init__(16)
         self._made = made
 
-    def embed_documents(self, texts: Sequence[str]) -> Any:
+    def embed_documents(self, texts):
         rows = super().embed_documents(texts)
         return self._made(rows) if len(rows) > 1 else rows  # one text: the model is known again by it
 
 
-WRONG: dict[str, Callable[[NDArray[np.float32]], Any]] = {
+WRONG = {
     "one row less": lambda rows: rows[:-1],
     "one row more": lambda rows: np.vstack([rows, rows[:1]]),
     "another dimension": lambda rows: rows[:, :8],
@@ -289,7 +286,7 @@ WRONG: dict[str, Callable[[NDArray[np.float32]], Any]] = {
 
 
 @pytest.mark.slow
-async def test_vectors_of_a_model_are_checked_on_the_way_in(database_url: str) -> None:
+async def test_vectors_of_a_model_are_checked_on_the_way_in(database_url):
     for kind, made in WRONG.items():
         async with opened(database_url, model=WrongEmbedder(made)) as store:
             with pytest.raises(ModelError, match=r"semlex\.testing/hash"):
@@ -297,8 +294,8 @@ async def test_vectors_of_a_model_are_checked_on_the_way_in(database_url: str) -
             assert await store.count() == 0, kind
 
 
-async def test_vectors_of_a_model_may_be_of_any_real_type(database_url: str) -> None:
-    ways: tuple[Any, ...] = (lambda rows: rows.tolist(), lambda rows: rows.astype(np.float64))
+async def test_vectors_of_a_model_may_be_of_any_real_type(database_url):
+    ways = (lambda rows: rows.tolist(), lambda rows: rows.astype(np.float64))
     for number, made in enumerate(ways):
         async with opened(database_url, model=WrongEmbedder(made), collection=f"c{number}") as store:
             await store.add_documents(documents())
@@ -311,7 +308,7 @@ async def test_vectors_of_a_model_may_be_of_any_real_type(database_url: str) -> 
 
 @pytest.mark.parametrize("copied", [False, True], ids=["arrays", "copied"])
 @pytest.mark.parametrize("empty", [True, False], ids=["first", "later"])
-async def test_every_field_comes_back(database_url: str, empty: bool, copied: bool) -> None:
+async def test_every_field_comes_back(database_url, empty, copied):
     time = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=timezone(timedelta(hours=5)))
     document = Document(
         "text",
@@ -338,7 +335,7 @@ async def test_every_field_comes_back(database_url: str, empty: bool, copied: bo
                     assert getattr(one, field.name) == expected
 
 
-WRONG_FIELDS: list[tuple[str, Any, str]] = [
+WRONG_FIELDS = [
     ("child_ids", 5, "wrong_type"),
     ("child_ids", "ab", "wrong_type"),
     ("child_ids", None, "wrong_type"),
@@ -353,7 +350,7 @@ WRONG_FIELDS: list[tuple[str, Any, str]] = [
 ]
 
 
-async def test_every_field_is_checked(store: PostgreSQLRetriever) -> None:
+async def test_every_field_is_checked(store):
     for field, value, code in WRONG_FIELDS:
         bad = Document("text", id="bad")
         setattr(bad, field, value)
@@ -366,15 +363,15 @@ async def test_every_field_is_checked(store: PostgreSQLRetriever) -> None:
 # --- titles ---------------------------------------------------------------------------------------------------------
 
 
-def words(size: int) -> str:
+def words(size):
     """Text of addresses, each of which Postgres splits in three words."""
     return " ".join(f"{number:x}.co/{number:x}" for number in range(size // 8 + 1)).ljust(size, "x")[:size]
 
 
 @pytest.mark.parametrize("keyword", ["tsvector", "bm25"])
-async def test_titles_that_are_too_long_are_refused_before_anything_is_written(database_url: str, keyword: str) -> None:
+async def test_titles_that_are_too_long_are_refused_before_anything_is_written(database_url, keyword):
     sizes = {"chapter_title": 6_000, "section_title": 8_000, "subsection_title": 2_384}
-    titles: dict[str, Any] = {name: words(size) for name, size in sizes.items()}
+    titles = {name: words(size) for name, size in sizes.items()}
     largest = Document(words(MAX_CHUNK_BYTES), titles, id="largest")
     others = [Document(f"text {number}", id=f"d{number}") for number in range(3)]
     too_long = Document("text", titles | {"subsection_title": [words(2_384), "x"]}, id="long")
@@ -397,11 +394,9 @@ async def test_titles_that_are_too_long_are_refused_before_anything_is_written(d
 @pytest.mark.parametrize("has_model", [False, True])
 @pytest.mark.parametrize("few", [64, 0], ids=["arrays", "copied"])
 @pytest.mark.parametrize("stored", [False, True], ids=["first", "later"])
-async def test_documents_with_and_without_vectors_go_in_together(
-    database_url: str, has_model: bool, few: int, stored: bool
-) -> None:
+async def test_documents_with_and_without_vectors_go_in_together(database_url, has_model, few, stored):
     embedder, given = HashEmbedder(16), documents(7)
-    vectors: list[Any] = [None, None, [1.0] * 16, np.ones(16), None, [2.0] * 16, None]
+    vectors = [None, None, [1.0] * 16, np.ones(16), None, [2.0] * 16, None]
     bulk = BulkIngestConfig(small_batch_rows=few, batch_size=2)
     async with opened(database_url, model=embedder if has_model else "none", bulk=bulk) as store:
         if stored:
@@ -417,13 +412,13 @@ async def test_documents_with_and_without_vectors_go_in_together(
         assert [one.content for one in await store.get([one.id for one in given])] == [one.content for one in given]
 
 
-async def test_no_vector_at_all_is_as_none_given(store: PostgreSQLRetriever) -> None:
+async def test_no_vector_at_all_is_as_none_given(store):
     await store.add_documents(documents(2), [None, None])
     assert len(await store.embeddings.vectors(["d0", "d1"])) == 2
     assert await store.add_documents([], []) == []
 
 
-WRONG_VECTORS: list[tuple[list[Any], list[tuple[int, str | None, str]]]] = [
+WRONG_VECTORS = [
     ([[1.0] * 16, [1.0] * 15, [1.0] * 16], [(1, "d1", "wrong_dimension")]),
     ([None, [1.0] * 16, [1.0] * 15], [(2, "d2", "wrong_dimension")]),
     ([[1.0] * 16, None, ["one"] * 16], [(2, "d2", "wrong_dtype")]),
@@ -433,7 +428,7 @@ WRONG_VECTORS: list[tuple[list[Any], list[tuple[int, str | None, str]]]] = [
 ]
 
 
-async def test_a_list_of_vectors_is_refused_by_its_rows(store: PostgreSQLRetriever) -> None:
+async def test_a_list_of_vectors_is_refused_by_its_rows(store):
     for vectors, expected in WRONG_VECTORS:
         with pytest.raises(ValidationError) as caught:
             await store.add_documents(documents(3), vectors)
@@ -441,9 +436,7 @@ async def test_a_list_of_vectors_is_refused_by_its_rows(store: PostgreSQLRetriev
     assert await store.count() == 0
 
 
-async def test_of_a_repeated_id_the_last_counts_or_the_first_where_what_is_there_stays(
-    store: PostgreSQLRetriever,
-) -> None:
+async def test_of_a_repeated_id_the_last_counts_or_the_first_where_what_is_there_stays(store):
     for name, way, expected in (("a", "update", "second"), ("b", "skip", "first")):
         await store.add_documents([Document("first", id=name), Document("second", id=name)], on_duplicate=way)
         assert (await store.get([name]))[0].content == expected

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from tests.support.minimal_pdf import pdf
 from tests.support.open_xml import docx
 from tests.support.retrievers import opened
-from tests.support.shell import Shell, measured
+from tests.support.shell import measured
 
 MIB = 1 << 20
 DEEP = 100_000
@@ -19,16 +17,16 @@ NESTED = b"[" * DEEP + b"]" * DEEP
 CHUNK = '{"chunk_id": "%d", "source_document": "s", "chunk_text": "A pear.", "token_count": 2}'
 
 
-def notebook(*cells: dict[str, object]) -> bytes:
+def notebook(*cells):
     return json.dumps({"cells": cells, "metadata": {}, "nbformat": 4}).encode()
 
 
-def code(output: str) -> dict[str, object]:
+def code(output):
     return {"cell_type": "code", "source": "pear()", "outputs": [{"output_type": "stream", "text": output}]}
 
 
 # Name -> its bytes, and the code of its problem; None where it is read. Many of these are in the next folder, large.
-BROKEN: dict[str, tuple[bytes, str | None]] = {
+BROKEN = {
     "picture.md": (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(range(256)), "binary"),
     "program.txt": (b"\x7fELF\2\1\1\0", "binary"),
     "archive.html": (b"PK\3\4\x14\0\0\0", "binary"),
@@ -51,7 +49,7 @@ BROKEN: dict[str, tuple[bytes, str | None]] = {
 }
 
 
-async def test_what_is_broken_costs_one_line(database_url: str, tmp_path: Path) -> None:
+async def test_what_is_broken_costs_one_line(database_url, tmp_path):
     (tmp_path / "good.md").write_text("A good apple.\n")
     for name, (data, _) in BROKEN.items():
         (tmp_path / name).write_bytes(data)
@@ -74,29 +72,29 @@ async def test_what_is_broken_costs_one_line(database_url: str, tmp_path: Path) 
 # --- large and hostile ------------------------------------------------------------------------------------------------
 
 
-def with_copies() -> bytes:
+def with_copies():
     """Chunks with half a megabyte beside them, which would be stored with each."""
     chunks = ", ".join(CHUNK % number for number in range(5_000))
     return f'{{"beside": "{"x" * 500_000}", "chunks": [{chunks}]}}'.encode()
 
 
-def with_long_row() -> bytes:
+def with_long_row():
     """A row of many chunks with many fields, which would be stored with each."""
     fields = {f"key{number}": number for number in range(50_000)}
     return json.dumps({"beside": fields, "text": "pear. " * 100_000}).encode()
 
 
-def with_columns(columns: int, rows: int) -> bytes:
+def with_columns(columns, rows):
     header = ",".join(f"c{number}" for number in range(columns))
     return f"{header}\n".encode() + (b"pear" + b"," * (columns - 1) + b"\n") * rows
 
 
-def below_long_title() -> bytes:
+def below_long_title():
     return notebook({"cell_type": "markdown", "source": "# " + "h" * MIB}, *[code("")] * 1_000)
 
 
 # The same, made when they are needed.
-LARGE: dict[str, tuple[Callable[[], bytes], str | None]] = {
+LARGE = {
     "beyond.csv": (lambda: b'a,b\n1,"' + bytes(100 * MIB) + b'"\n', "too_large"),
     "cell.csv": (lambda: b'a,b\n1,"' + b"pear " * 3_000_000 + b'"\n', "field_too_large"),
     "within.csv": (lambda: b'a,b\n1,"' + b"pear" * (MIB // 4) + b'"\n', None),
@@ -128,7 +126,7 @@ LARGE: dict[str, tuple[Callable[[], bytes], str | None]] = {
     "accents.md": (lambda: "\u0301".encode() * (MIB // 2), None),
 }
 # Those that take seconds.
-LARGEST: dict[str, tuple[Callable[[], bytes], str | None]] = {
+LARGEST = {
     "rows.csv": (lambda: b"a\n" + b"x\n" * 250_001, "too_many_records"),
     "many rows.csv": (lambda: b"a,b\n" + b"x,y\n" * 249_999, None),
     "wider.csv": (lambda: with_columns(100, 150_000), None),
@@ -146,9 +144,7 @@ LARGEST: dict[str, tuple[Callable[[], bytes], str | None]] = {
     [(LARGE, 768 * MIB), pytest.param(LARGEST, 2048 * MIB, marks=pytest.mark.full)],
     ids=["large", "largest"],
 )
-def test_what_is_enormous_ends_within_bounds(
-    shell: Shell, files: dict[str, tuple[Callable[[], bytes], str | None]], most_bytes: int
-) -> None:
+def test_what_is_enormous_ends_within_bounds(shell, files, most_bytes):
     folder = shell.folder / "large"
     folder.mkdir()
     (folder / "good.md").write_text("A good apple.\n")
@@ -171,14 +167,14 @@ def test_what_is_enormous_ends_within_bounds(
 
 
 @pytest.mark.slow
-def test_broken_and_hostile_office_files(shell: Shell, full: bool) -> None:
+def test_broken_and_hostile_office_files(shell, full):
     folder = shell.folder / "office"
     folder.mkdir()
     (folder / "good.md").write_text("A good apple.\n")
     good = pdf([[(24, "Chapter"), (12, "On pears.")]])
     encrypt = f"/Encrypt << /Filter /Standard /V 1 /R 2 /P -4 /O <{'41' * 32}> /U <{'42' * 32}> >> /ID [<41> <41>]"
     pages = 10_000 if full else 500
-    made: dict[str, tuple[bytes, str | None]] = {
+    made = {
         "good.pdf": (good, None),
         "called.md": (good, None),
         "broken.pdf": (good[: len(good) // 2], "parser_failed"),

@@ -5,18 +5,14 @@ from __future__ import annotations
 import itertools
 import random
 import traceback
-from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, date, datetime
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from semlex.errors import ConfigurationError, ModelMismatchError, ValidationError
 from semlex.ingest.given_documents import MAX_WRONG_ITEMS
-from semlex.retriever.synchronous import SyncRetriever
 from semlex.testing import HashEmbedder
 from semlex.types.documents import MAX_CHUNK_BYTES, MAX_METADATA_BYTES, Document
 from semlex.types.queries import SearchQuery
@@ -35,7 +31,7 @@ UNSTORABLE = {
     "reversed pair": ("lone_surrogate", f"{SECRET}\ude00\ud83d"),
     "a pair as two": ("lone_surrogate", f"{SECRET}\ud83d\ude00"),
 }
-PLACES: dict[str, Callable[[str], dict[str, Any]]] = {
+PLACES = {
     "content": lambda bad: {"content": bad},
     "id": lambda bad: {"id": bad},
     "parent_id": lambda bad: {"parent_id": bad},
@@ -49,25 +45,25 @@ PLACES: dict[str, Callable[[str], dict[str, Any]]] = {
 class CountingEmbedder(HashEmbedder):
     """Counts the texts that it was given."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(DIMENSIONS)
         self.embedded = 0
 
-    def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def embed_documents(self, texts):
         self.embedded += len(texts)
         return super().embed_documents(texts)
 
-    def embed_query(self, text: str) -> NDArray[np.float32]:
+    def embed_query(self, text):
         return HashEmbedder(DIMENSIONS).embed_query(text)
 
 
-def told(error: BaseException) -> str:
+def told(error):
     """Everything of an error that a log may show."""
     return "".join(traceback.format_exception(error)) + repr(error) + str(error)
 
 
 @pytest.fixture(scope="module")
-def store(new_database: Callable[[], str]) -> Iterator[SyncRetriever]:
+def store(new_database):
     """A collection with one row, which every test leaves as it is and usable."""
     with sync_opened(new_database(), CountingEmbedder()) as retriever:
         retriever.add_documents([Document("the first row", id="first")])
@@ -75,12 +71,12 @@ def store(new_database: Callable[[], str]) -> Iterator[SyncRetriever]:
 
 
 @pytest.fixture(autouse=True)
-def unchanged(request: pytest.FixtureRequest) -> Iterator[None]:
+def unchanged(request):
     """After a test with `store`: the same one row, found by both legs, and nothing was embedded for refused rows."""
     if "store" not in request.fixturenames:
         yield
         return
-    retriever: SyncRetriever = request.getfixturevalue("store")
+    retriever = request.getfixturevalue("store")
     embedder = retriever.embedder
     assert isinstance(embedder, CountingEmbedder)
     embedder.embedded = 0
@@ -92,7 +88,7 @@ def unchanged(request: pytest.FixtureRequest) -> Iterator[None]:
     assert (results.mode, results.warnings) == ("hybrid", [])
 
 
-def refusal(call: Callable[[], object]) -> ValidationError:
+def refusal(call):
     """The refusal, once it is known to say nothing of the content."""
     with pytest.raises(ValidationError) as caught:
         call()
@@ -104,14 +100,14 @@ def refusal(call: Callable[[], object]) -> ValidationError:
     return caught.value
 
 
-def found(error: ValidationError) -> list[tuple[int, str, str]]:
+def found(error):
     return [(one.row, one.field, one.code) for one in error.errors]
 
 
 # --- documents ------------------------------------------------------------------------------------------------------
 
 
-def test_text_that_postgres_cannot_hold(store: SyncRetriever) -> None:
+def test_text_that_postgres_cannot_hold(store):
     for (place, planted), (code, bad) in itertools.product(PLACES.items(), UNSTORABLE.values()):
         document = Document(**{"content": "good", "id": "row-one"} | planted(bad))
         error = refusal(partial(store.add_documents, [Document("good", id="row-zero"), document]))
@@ -122,17 +118,17 @@ def test_text_that_postgres_cannot_hold(store: SyncRetriever) -> None:
             assert error.errors[0].id == "row-one"
 
 
-def test_a_field_out_of_bounds(store: SyncRetriever) -> None:
+def test_a_field_out_of_bounds(store):
     for document, field, code in (
         (Document("", id="x"), "content", "too_short"),
-        (Document(5, id="x"), "content", "wrong_type"),  # type: ignore[arg-type]
-        (Document(b"bytes", id="x"), "content", "wrong_type"),  # type: ignore[arg-type]
+        (Document(5, id="x"), "content", "wrong_type"),
+        (Document(b"bytes", id="x"), "content", "wrong_type"),
         (Document("é" * (MAX_CHUNK_BYTES // 2) + "z", id="x"), "content", "too_long"),
         (Document("good", id="é" * 256 + "z"), "id", "too_long"),
-        (Document("good", id=5.5), "id", "wrong_type"),  # type: ignore[arg-type]
+        (Document("good", id=5.5), "id", "wrong_type"),
         (Document("good", parent_id="z" * 513), "parent_id", "too_long"),
         (Document("good", created_at=datetime(2026, 1, 1)), "created_at", "naive_timestamp"),  # noqa: DTZ001
-        (Document("good", updated_at="today"), "updated_at", "wrong_type"),  # type: ignore[arg-type]
+        (Document("good", updated_at="today"), "updated_at", "wrong_type"),
         (Document("good", {"key": float("nan"), "other": SECRET}), "metadata", "not_finite"),
         (Document("good", {"key": [float("-inf")]}), "metadata", "not_finite"),
         (Document("good", {"key": datetime.now(UTC).time()}), "metadata", "unsupported_type"),
@@ -140,23 +136,23 @@ def test_a_field_out_of_bounds(store: SyncRetriever) -> None:
         (Document("good", {"key": np.float64("nan")}), "metadata", "not_finite"),
         (Document("good", {"key": {SECRET}}), "metadata", "unsupported_type"),
         (Document("good", {"key": SECRET.encode()}), "metadata", "unsupported_type"),
-        (Document("good", {5: "number"}), "metadata", "key_not_string"),  # type: ignore[dict-item]
-        (Document("good", [SECRET]), "metadata", "wrong_type"),  # type: ignore[arg-type]
-        (Document("good", SECRET), "metadata", "wrong_type"),  # type: ignore[arg-type]
-        (Document("good", None), "metadata", "wrong_type"),  # type: ignore[arg-type]
+        (Document("good", {5: "number"}), "metadata", "key_not_string"),
+        (Document("good", [SECRET]), "metadata", "wrong_type"),
+        (Document("good", SECRET), "metadata", "wrong_type"),
+        (Document("good", None), "metadata", "wrong_type"),
     ):
         error = refusal(partial(store.add_documents, [document]))
         assert found(error) == [(0, field, code)]
 
 
-def nested(depth: int) -> dict[str, Any]:
-    value: dict[str, Any] = {}
+def nested(depth):
+    value = {}
     for _ in range(depth - 1):
         value = {"a": value}
     return value
 
 
-def test_the_largest_values_are_stored(database_url: str) -> None:
+def test_the_largest_values_are_stored(database_url):
     filler = "z" * (MAX_METADATA_BYTES - len('{"k":""}'))
     documents = [
         Document("x" * MAX_CHUNK_BYTES, id="i" * 512, metadata=nested(64)),
@@ -168,13 +164,13 @@ def test_the_largest_values_are_stored(database_url: str) -> None:
     assert [(one.content, one.metadata) for one in kept] == [(one.content, one.metadata) for one in documents]
 
 
-def test_metadata_too_deep_or_too_long(store: SyncRetriever) -> None:
+def test_metadata_too_deep_or_too_long(store):
     filler = "z" * (MAX_METADATA_BYTES - len('{"k":""}') + 1)
     for metadata, code in ((nested(65), "too_deep"), (nested(100_000), "too_deep"), ({"k": filler}, "too_long")):
         assert found(refusal(partial(store.add_documents, [Document("good", metadata)]))) == [(0, "metadata", code)]
 
 
-def test_one_bad_row_of_many(store: SyncRetriever) -> None:
+def test_one_bad_row_of_many(store):
     count = 3000
     for row in (0, random.randrange(1, count - 1), count - 1):
         documents = [Document("good", id=f"d{number}") for number in range(count)]
@@ -184,7 +180,7 @@ def test_one_bad_row_of_many(store: SyncRetriever) -> None:
         assert f"row {row} (id 'd{row}')" in str(error)
 
 
-def test_all_errors_come_at_once(store: SyncRetriever) -> None:
+def test_all_errors_come_at_once(store):
     documents = [Document(f"{SECRET}\0" if row % 2 else "good", {"n": float("nan")}, id=f"d{row}") for row in range(20)]
     error = refusal(lambda: store.add_documents(documents))
     expected = [(row, field) for row in range(20) for field in (("content", "metadata") if row % 2 else ("metadata",))]
@@ -192,7 +188,7 @@ def test_all_errors_come_at_once(store: SyncRetriever) -> None:
     assert "20 more" in str(error)
 
 
-def test_unequal_lengths(store: SyncRetriever) -> None:
+def test_unequal_lengths(store):
     texts = [SECRET] * 3
     vectors = np.ones((2, DIMENSIONS), dtype=np.float32)
     for call in (
@@ -206,12 +202,12 @@ def test_unequal_lengths(store: SyncRetriever) -> None:
         assert "3" in str(error)
 
 
-def test_what_is_no_document(store: SyncRetriever) -> None:
-    assert found(refusal(lambda: store.add_documents([Document("good"), SECRET]))) == [(1, "document", "wrong_type")]  # type: ignore[list-item]
+def test_what_is_no_document(store):
+    assert found(refusal(lambda: store.add_documents([Document("good"), SECRET]))) == [(1, "document", "wrong_type")]
 
 
-def test_an_endless_iterable_of_something_else_is_not_read_to_its_end(store: SyncRetriever) -> None:
-    calls: dict[str, Callable[[Any], object]] = {
+def test_an_endless_iterable_of_something_else_is_not_read_to_its_end(store):
+    calls = {
         "documents": store.add_documents,
         "texts": store.add_texts,
         "ids": lambda given: store.add_texts(["good"], ids=given),
@@ -227,14 +223,14 @@ def test_an_endless_iterable_of_something_else_is_not_read_to_its_end(store: Syn
 # --- vectors --------------------------------------------------------------------------------------------------------
 
 
-def vector(**changes: float) -> NDArray[np.float32]:
+def vector(**changes):
     values = np.full(DIMENSIONS, SECRET_NUMBER, dtype=np.float32)
     for place, value in changes.items():
         values[int(place[1:])] = value
     return values
 
 
-BAD_VECTORS: dict[str, tuple[Any, str]] = {
+BAD_VECTORS = {
     "nan": (vector(_3=np.nan), "not_finite"),
     "infinite": (vector(_0=np.inf), "not_finite"),
     "minus infinite": (vector(_7=-np.inf), "not_finite"),
@@ -254,10 +250,10 @@ BAD_VECTORS: dict[str, tuple[Any, str]] = {
 }
 
 
-def test_unusable_vectors(store: SyncRetriever) -> None:
+def test_unusable_vectors(store):
     documents = [Document(SECRET, id="row-zero"), Document(SECRET, id="row-one")]
     for kind, (bad, code) in BAD_VECTORS.items():
-        rows: Any = [bad, bad]
+        rows = [bad, bad]
         if isinstance(bad, np.ma.MaskedArray):
             rows = np.ma.stack([bad, bad])
         elif isinstance(bad, np.ndarray):
@@ -270,7 +266,7 @@ def test_unusable_vectors(store: SyncRetriever) -> None:
             assert [one.row for one in refusal(partial(search, vector=bad)).errors] == [-1], kind
 
 
-def test_vectors_of_another_shape(store: SyncRetriever) -> None:
+def test_vectors_of_another_shape(store):
     for shape in ((), (0,), (DIMENSIONS,), (1, 0), (1, 1, DIMENSIONS)):
         array = np.ones(shape, dtype=np.float32)
         error = refusal(partial(store.add_documents, [Document(SECRET)], array))
@@ -279,7 +275,7 @@ def test_vectors_of_another_shape(store: SyncRetriever) -> None:
             assert found(refusal(partial(store.search, vector=array))) == [(-1, "vector", "wrong_shape")], shape
 
 
-def test_vectors_of_another_dimension_name_both(store: SyncRetriever) -> None:
+def test_vectors_of_another_dimension_name_both(store):
     for call in (
         lambda: store.add_documents([Document(SECRET)], np.ones((1, DIMENSIONS + 1), np.float32)),
         lambda: store.search(vector=np.ones(DIMENSIONS + 1, np.float32)),
@@ -289,7 +285,7 @@ def test_vectors_of_another_dimension_name_both(store: SyncRetriever) -> None:
         assert SECRET not in told(caught.value)
 
 
-def test_numbers_of_any_type_are_vectors(database_url: str) -> None:
+def test_numbers_of_any_type_are_vectors(database_url):
     with sync_opened(database_url, "none") as retriever:
         for dtype in ("f2", "f4", ">f4", "f8", "i2", "u8"):
             vectors = np.array([[1, 2, 3], [3, 2, 1]], dtype=dtype)
@@ -300,7 +296,7 @@ def test_numbers_of_any_type_are_vectors(database_url: str) -> None:
             assert retriever.delete(["one", "two"]).chunks == 2
 
 
-def test_vectors_that_are_not_contiguous_are_stored_as_they_are(database_url: str) -> None:
+def test_vectors_that_are_not_contiguous_are_stored_as_they_are(database_url):
     whole = np.arange(1, 4 * DIMENSIONS + 1, dtype=np.float32).reshape(2, 2 * DIMENSIONS)
     with sync_opened(database_url, "none") as retriever:
         retriever.add_documents([Document("one", id="one"), Document("two", id="two")], whole[:, ::2])
@@ -311,7 +307,7 @@ def test_vectors_that_are_not_contiguous_are_stored_as_they_are(database_url: st
 # --- searches -------------------------------------------------------------------------------------------------------
 
 
-def test_unusable_queries_and_ids(store: SyncRetriever) -> None:
+def test_unusable_queries_and_ids(store):
     for code, bad in UNSTORABLE.values():
         assert found(refusal(partial(store.search, bad))) == [(-1, "query", code)]
         assert found(refusal(partial(store.get, ["fine", bad]))) == [(1, "id", code)]
@@ -321,30 +317,30 @@ def test_unusable_queries_and_ids(store: SyncRetriever) -> None:
                 assert [one.code for one in refusal(call).errors] == [code], (bad, filters)
 
 
-def test_queries_that_are_no_text(store: SyncRetriever) -> None:
+def test_queries_that_are_no_text(store):
     for blank in ("", " ", "\n\t ", "\u00a0\u2003"):
         assert found(refusal(partial(store.search, blank))) == [(-1, "query", "blank")]
-    others: tuple[Any, ...] = (5, b"bytes", ["text"], {"text"}, np.ones(2), object())
+    others = (5, b"bytes", ["text"], {"text"}, np.ones(2), object())
     for query in others:
         assert found(refusal(partial(store.search, query))) == [(-1, "query", "wrong_type")]
 
 
-def test_the_longest_query(store: SyncRetriever) -> None:
+def test_the_longest_query(store):
     assert [one.id for one in store.search("first " + "é" * 2045)] == ["first"]
     error = refusal(lambda: store.search("first " + "é" * 2045 + "z"))
     assert (found(error), error.errors[0].limit) == ([(-1, "query", "too_long")], "4096 bytes")
     assert found(refusal(store.search)) == [(-1, "query", "missing")]
 
 
-def test_top_k_has_bounds(store: SyncRetriever) -> None:
+def test_top_k_has_bounds(store):
     assert [len(store.search("first", top_k)) for top_k in (1, 1000)] == [1, 1]
-    wrong: tuple[Any, ...] = (0, -1, 1001, 2**63, -(2**63), 10**5000, True, "5", 5.0)
+    wrong = (0, -1, 1001, 2**63, -(2**63), 10**5000, True, "5", 5.0)
     for top_k in wrong:
         code = "out_of_range" if type(top_k) is int else "wrong_type"
         assert found(refusal(partial(store.search, "first", top_k))) == [(-1, "top_k", code)]
 
 
-OUT_OF_BOUNDS: list[dict[str, Any]] = [
+OUT_OF_BOUNDS = [
     {"mode": "fuzzy"},
     {"tuning": 5},
     {"tuning": {"candidate": 50}},
@@ -391,7 +387,7 @@ OUT_OF_BOUNDS: list[dict[str, Any]] = [
 ]
 
 
-def test_parameters_out_of_bounds(store: SyncRetriever) -> None:
+def test_parameters_out_of_bounds(store):
     for options in OUT_OF_BOUNDS:
         with pytest.raises(ConfigurationError) as caught:
             store.search(SECRET, **options)
@@ -401,13 +397,13 @@ def test_parameters_out_of_bounds(store: SyncRetriever) -> None:
         assert name.rstrip("s") in str(caught.value)
 
 
-def test_ids_that_are_no_list(store: SyncRetriever) -> None:
-    wrong: tuple[Any, ...] = (None, 5, "first", b"first", {"first": 1})
+def test_ids_that_are_no_list(store):
+    wrong = (None, 5, "first", b"first", {"first": 1})
     for ids in wrong:
         assert found(refusal(partial(store.get, ids))) == [(-1, "ids", "wrong_type")]
 
 
-def test_ids_of_any_iterable(store: SyncRetriever) -> None:
+def test_ids_of_any_iterable(store):
     for ids in (["first", "gone"], ("first",), {"first"}, iter(["first", "first"]), (one for one in ["first"])):
         assert {one.id for one in store.get(ids)} == {"first"}
     assert found(refusal(lambda: store.get(iter(["first", 5.0])))) == [(1, "id", "wrong_type")]
@@ -416,7 +412,7 @@ def test_ids_of_any_iterable(store: SyncRetriever) -> None:
 # --- a query that brings everything ---------------------------------------------------------------------------------
 
 
-def test_a_query_object_brings_text_vector_number_and_filters(database_url: str) -> None:
+def test_a_query_object_brings_text_vector_number_and_filters(database_url):
     vectors = np.eye(3, dtype=np.float32)
     with sync_opened(database_url, "none") as retriever:
         documents = [Document(f"text {n}", {"even": n % 2 == 0}, id=str(n)) for n in range(3)]

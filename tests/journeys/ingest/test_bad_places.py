@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -13,12 +12,8 @@ import pytest
 
 from semlex.ingest import chunk_rows
 from semlex.ingest.files import discovery
-from semlex.ingest.files.discovery import FileProblem, FoundFile
-from semlex.ingest.loaders.base import FileBytes
-from semlex.ingest.progress import IndexReport
 from semlex.options.collection import DEFAULT_LIMITS
 from tests.support.retrievers import opened
-from tests.support.shell import Shell
 
 MAX_DEPTH = 20  # instead of 256, all of which takes seconds
 OUTSIDE = "A zebra is nobody's business."  # stands outside the folder
@@ -27,7 +22,7 @@ OUTSIDE = "A zebra is nobody's business."  # stands outside the folder
 retriever = partial(opened, model="none", collection="places")
 
 
-async def indexed(url: str, *paths: Path | str) -> IndexReport:
+async def indexed(url, *paths):
     """The report of a run, once it is known that the good file was stored, and nothing from outside."""
     async with retriever(url) as opened:
         report = await opened.index(*paths)
@@ -37,12 +32,12 @@ async def indexed(url: str, *paths: Path | str) -> IndexReport:
     return report
 
 
-def codes(report: IndexReport) -> dict[str, str]:
+def codes(report):
     return {problem.source_document: problem.code for problem in report.problems}
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     root = tmp_path / "docs"
     root.mkdir()
     (root / "good.md").write_text("A good apple.\n")
@@ -53,7 +48,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def unix_socket(path: Path) -> Iterator[None]:
+def unix_socket(path):
     here = Path.cwd()
     with socket.socket(socket.AF_UNIX) as listener:
         os.chdir(path.parent)  # the path of a socket is short
@@ -64,7 +59,7 @@ def unix_socket(path: Path) -> Iterator[None]:
         yield
 
 
-async def test_what_is_no_file_is_neither_read_nor_waited_for(database_url: str, folder: Path) -> None:
+async def test_what_is_no_file_is_neither_read_nor_waited_for(database_url, folder):
     os.mkfifo(folder / "fifo.md")
     (folder / "zero.md").symlink_to("/dev/zero")
     with unix_socket(folder / "socket.md"):
@@ -77,7 +72,7 @@ async def test_what_is_no_file_is_neither_read_nor_waited_for(database_url: str,
     }
 
 
-async def test_links_lead_nowhere_outside(database_url: str, folder: Path) -> None:
+async def test_links_lead_nowhere_outside(database_url, folder):
     outside = folder.parent / "outside"
     outside.mkdir()
     (outside / "secret.md").write_text(OUTSIDE)
@@ -97,7 +92,7 @@ async def test_links_lead_nowhere_outside(database_url: str, folder: Path) -> No
 
 
 @pytest.mark.slow
-async def test_folders_that_are_too_deep(database_url: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_folders_that_are_too_deep(database_url, folder, monkeypatch):
     monkeypatch.setattr(discovery, "MAX_DEPTH", MAX_DEPTH)
     at = folder
     for number in range(3 * MAX_DEPTH):
@@ -117,14 +112,14 @@ async def test_folders_that_are_too_deep(database_url: str, folder: Path, monkey
 # --- files that cannot be read, or change meanwhile -------------------------------------------------------------------
 
 
-async def test_what_this_account_may_not_read(database_url: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_this_account_may_not_read(database_url, folder, monkeypatch):
     """Root may read everything, so the system's refusal is played."""
     (folder / "closed").mkdir()
     for name in ("mine.md", "closed/a.md"):
         (folder / name).write_text("Not for you.")
     real = os.open
 
-    def refuse(path: str, flags: int, *rest: int, dir_fd: int | None = None) -> int:
+    def refuse(path, flags, *rest, dir_fd=None):
         if path in ("mine.md", "closed"):
             raise PermissionError(13, "Permission denied", path)
         return real(path, flags, *rest, dir_fd=dir_fd)
@@ -133,17 +128,17 @@ async def test_what_this_account_may_not_read(database_url: str, folder: Path, m
     assert codes(await indexed(database_url, folder)) == {"mine.md": "unreadable", "closed": "unreadable"}
 
 
-def while_it_is_read(monkeypatch: pytest.MonkeyPatch, name: str, change: Callable[[], object]) -> None:
+def while_it_is_read(monkeypatch, name, change):
     """Does something when the first bytes of a file have been read."""
     read_file, read = chunk_rows.read_file, discovery._read_at_most
     current = ""
 
-    def noting(found: FoundFile) -> FileBytes | FileProblem:
+    def noting(found):
         nonlocal current
         current = found.uri
         return read_file(found)
 
-    def changing(file: int, limit: int) -> bytes:
+    def changing(file, limit):
         first = os.read(file, 4)
         if current == name:
             change()
@@ -153,9 +148,7 @@ def while_it_is_read(monkeypatch: pytest.MonkeyPatch, name: str, change: Callabl
     monkeypatch.setattr(discovery, "_read_at_most", changing)
 
 
-async def test_a_file_that_grows_beyond_the_limit_while_it_is_read(
-    database_url: str, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_file_that_grows_beyond_the_limit_while_it_is_read(database_url, folder, monkeypatch):
     growing = folder / "growing.md"
     growing.write_text("A pear.\n")
     while_it_is_read(monkeypatch, "growing.md", lambda: os.truncate(growing, 1 << 40))
@@ -163,14 +156,12 @@ async def test_a_file_that_grows_beyond_the_limit_while_it_is_read(
 
 
 @pytest.mark.slow
-async def test_a_file_that_grows_while_it_is_read_is_read_again_by_the_next_run(
-    database_url: str, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_file_that_grows_while_it_is_read_is_read_again_by_the_next_run(database_url, folder, monkeypatch):
     growing = folder / "growing.md"
     growing.write_text("A pear.\n")
     os.utime(growing, (1, 1))  # old enough to be known by its time
 
-    def grow() -> None:
+    def grow():
         with growing.open("a") as file:
             file.write("A plum.\n")
         os.utime(growing, (2, 2))
@@ -184,16 +175,14 @@ async def test_a_file_that_grows_while_it_is_read_is_read_again_by_the_next_run(
         assert [hit.content for hit in await opened.search("cherry pear plum")] == ["A cherry."]
 
 
-async def test_files_that_vanish_before_they_are_read_or_meanwhile(
-    database_url: str, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_files_that_vanish_before_they_are_read_or_meanwhile(database_url, folder, monkeypatch):
     (folder / "gone.md").write_text("A pear.\n")
     (folder / "going.md").write_text("A plum.\n")
     (folder / "sub").mkdir()
     (folder / "sub" / "a.md").write_text("A grape.\n")
     read = chunk_rows.read_file
 
-    def vanishing(file: FoundFile) -> FileBytes | FileProblem:
+    def vanishing(file):
         if file.uri == "gone.md":
             (folder / "gone.md").unlink()
         if file.uri == "sub/a.md":
@@ -208,15 +197,13 @@ async def test_files_that_vanish_before_they_are_read_or_meanwhile(
     assert report.vanished == {}
 
 
-async def test_a_link_that_is_put_in_place_before_the_file_is_read(
-    database_url: str, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_link_that_is_put_in_place_before_the_file_is_read(database_url, folder, monkeypatch):
     outside = folder.parent / "secret.md"
     outside.write_text(OUTSIDE)
     (folder / "page.md").write_text("A pear.\n")
     read = chunk_rows.read_file
 
-    def swapped(file: FoundFile) -> FileBytes | FileProblem:
+    def swapped(file):
         if file.uri == "page.md":
             (folder / "page.md").unlink()
             (folder / "page.md").symlink_to(outside)
@@ -226,7 +213,7 @@ async def test_a_link_that_is_put_in_place_before_the_file_is_read(
     assert codes(await indexed(database_url, folder)) == {"page.md": "not_regular"}
 
 
-async def test_files_above_the_limit(database_url: str, folder: Path) -> None:
+async def test_files_above_the_limit(database_url, folder):
     for name, size in (("sparse.md", 2 << 30), ("more.md", DEFAULT_LIMITS.file + 1), ("limit.md", DEFAULT_LIMITS.file)):
         with (folder / name).open("wb") as file:
             file.truncate(size)  # takes no room on the disk
@@ -241,7 +228,7 @@ async def test_files_above_the_limit(database_url: str, folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_names_with_line_breaks_and_bytes(shell: Shell) -> None:
+def test_names_with_line_breaks_and_bytes(shell):
     docs = shell.folder / "names"
     docs.mkdir()
     good = {"two\nlines.md", "bell\a \x1b[31m.md", "tab\t.md", "-rf.md", "$(x) '\".md", "*.md", "a" * 252 + ".md"}

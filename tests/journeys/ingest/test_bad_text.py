@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from functools import partial
 from itertools import product
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from semlex import LoadedDocument, LoadOptions, preview_chunks, register_loader
 from semlex.errors import ConfigurationError
 from semlex.ingest.loaders import registry
-from semlex.ingest.loaders.base import FileBytes
 from tests.support.retrievers import opened
-from tests.support.shell import Shell
 
 CHUNK = {"chunk_id": "c1", "source_document": "book", "chunk_text": "A bad\0 pear.", "token_count": 3}
 # Name -> bytes, the code of its problem, and how many characters of it are repaired.
-BAD: dict[str, tuple[bytes, str, int]] = {
+BAD = {
     "a nul.md": (b"# A bad\0apple\n", "binary", 1),
     "bytes.txt": (b"A bad \xff\xfe plum.\n", "not_utf8", 2),
     "half.txt": (b"\xff\xfe" + "A bad plum".encode("utf-16-le") + b"\0\xd8", "not_utf16", 1),
@@ -40,18 +35,18 @@ class Plums:
     suffixes = ("plums",)
     version = 1
 
-    def load(self, file: FileBytes, options: LoadOptions) -> LoadedDocument:
+    def load(self, file, options):
         return LoadedDocument("A bad plum\0 \ud800", metadata={"note": "\0"})
 
 
 @pytest.fixture(autouse=True)
-def own_loader(monkeypatch: pytest.MonkeyPatch) -> None:
+def own_loader(monkeypatch):
     monkeypatch.setattr(registry, "_registered", [])
     register_loader(Plums())
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     for name, (data, *_) in BAD.items():
         (tmp_path / name).write_bytes(data)
     (tmp_path / "good.md").write_text("A good apple.\n")
@@ -61,7 +56,7 @@ def folder(tmp_path: Path) -> Path:
 retriever = partial(opened, model="none", collection="texts")
 
 
-async def test_each_is_a_line_of_the_report(database_url: str, folder: Path) -> None:
+async def test_each_is_a_line_of_the_report(database_url, folder):
     async with retriever(database_url) as opened:
         for report in (await opened.index(folder), (await opened.sync(folder)).run):
             assert {one.source_document: one.code for one in report.problems} == {
@@ -72,7 +67,7 @@ async def test_each_is_a_line_of_the_report(database_url: str, folder: Path) -> 
 
 
 @pytest.mark.slow
-async def test_repaired_texts_are_found_and_counted(database_url: str, folder: Path) -> None:
+async def test_repaired_texts_are_found_and_counted(database_url, folder):
     async with retriever(database_url) as opened:
         done = await opened.sync(folder, on_bad_text="repair")
         report = done.run
@@ -90,7 +85,7 @@ async def test_repaired_texts_are_found_and_counted(database_url: str, folder: P
         assert (again.unchanged, again.repaired) == (len(BAD) + 1, 0)
 
 
-async def test_what_is_left_out_is_no_failure(database_url: str, folder: Path) -> None:
+async def test_what_is_left_out_is_no_failure(database_url, folder):
     (folder / "broken.csv").write_bytes(b'a,b\n1,"x\n')
     async with retriever(database_url) as opened:
         report = await opened.index(folder, on_bad_text="skip")
@@ -102,14 +97,14 @@ async def test_what_is_left_out_is_no_failure(database_url: str, folder: Path) -
         assert [hit.source_document for hit in await opened.search("bad apple")] == ["good.md"]
 
 
-async def test_a_document_stays_while_its_file_is_bad(database_url: str, tmp_path: Path) -> None:
+async def test_a_document_stays_while_its_file_is_bad(database_url, tmp_path):
     page = tmp_path / "page.md"
     page.write_text("An old apple.\n")
     async with retriever(database_url) as opened:
         await opened.index(page)
         page.write_bytes(b"A new apple\xff.\n")
         for way in ("error", "skip"):
-            report = await opened.sync(tmp_path, on_bad_text=way)  # type: ignore[arg-type]
+            report = await opened.sync(tmp_path, on_bad_text=way)
             assert report.run.failed == (way == "error")
             assert [hit.content for hit in await opened.search("apple")] == ["An old apple."]
         report = await opened.sync(tmp_path, on_bad_text="repair")
@@ -117,23 +112,23 @@ async def test_a_document_stays_while_its_file_is_bad(database_url: str, tmp_pat
         assert [hit.content for hit in await opened.search("apple")] == ["A new apple\ufffd."]
 
 
-async def test_what_is_no_text_at_all_is_not_repaired(database_url: str, tmp_path: Path) -> None:
+async def test_what_is_no_text_at_all_is_not_repaired(database_url, tmp_path):
     (tmp_path / "picture.md").write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(range(256)))
     async with retriever(database_url) as opened:
         report = await opened.index(tmp_path, on_bad_text="repair")
         assert [(one.source_document, one.code) for one in report.problems] == [("picture.md", "binary")]
 
 
-async def test_another_choice_is_refused(database_url: str, tmp_path: Path) -> None:
-    wrong: tuple[Any, ...] = ("drop", None, 1)
+async def test_another_choice_is_refused(database_url, tmp_path):
+    wrong = ("drop", None, 1)
     async with retriever(database_url) as opened:
         for call, value in product((opened.index, opened.sync), wrong):
             with pytest.raises(ConfigurationError, match="on_bad_text"):
                 await call(tmp_path, on_bad_text=value)
 
 
-def test_a_preview_says_the_same(folder: Path) -> None:
-    def previewed(way: Any) -> Iterator[tuple[str, str | None, bool, int]]:
+def test_a_preview_says_the_same(folder):
+    def previewed(way):
         for file in preview_chunks(folder, options=LoadOptions(on_bad_text=way)):
             assert bool(file.chunks) == (file.problem is None)
             yield file.source_document, file.problem and file.problem.code, file.is_skipped, file.repaired
@@ -150,7 +145,7 @@ def test_a_preview_says_the_same(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_command_line_says_what_it_did(shell: Shell) -> None:
+def test_the_command_line_says_what_it_did(shell):
     (shell.folder / "docs" / "bad.md").write_bytes(b"A bad \xff apple.\n")
     (shell.folder / "docs" / "empty.md").touch()
     options = ("docs", "--model", "none", "--on-bad-text")

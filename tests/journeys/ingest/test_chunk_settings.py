@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Any
-
-import numpy as np
 import psycopg
 import pytest
-from numpy.typing import NDArray
 from psycopg import sql
 
-from semlex import SyncRetriever, preview_chunks
+from semlex import preview_chunks
 from semlex.errors import CollectionSettingsError, ConfigurationError, ModelError
 from semlex.ingest import document_chunks
 from semlex.ingest import run as file_run
@@ -25,7 +19,7 @@ LOADER, RULES = MarkdownLoader.version, document_chunks.RULES_VERSION
 
 
 @pytest.fixture
-def docs(tmp_path: Path) -> Path:
+def docs(tmp_path):
     root = tmp_path / "docs"
     root.mkdir()
     for name in ("a.md", "b.md"):
@@ -36,15 +30,15 @@ def docs(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def store(database_url: str, docs: Path) -> Iterator[SyncRetriever]:
+def store(database_url, docs):
     with sync_opened(database_url) as retriever:
         retriever.index(docs, chunk_tokens=300)
         yield retriever
 
 
-def test_a_run_that_stores_nothing_settles_nothing(database_url: str, docs: Path) -> None:
+def test_a_run_that_stores_nothing_settles_nothing(database_url, docs):
     class Broken(HashEmbedder):
-        def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        def embed_documents(self, texts):
             raise ModelError("no room")
 
     with sync_opened(database_url, Broken(8)) as retriever:
@@ -58,10 +52,10 @@ def test_a_run_that_stores_nothing_settles_nothing(database_url: str, docs: Path
             retriever.index(docs, chunk_tokens=300)
 
 
-def test_of_two_first_runs_one_decides(database_url: str, docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_two_first_runs_one_decides(database_url, docs, monkeypatch):
     read = file_run.prepare_file
 
-    def late(*arguments: Any, **options: Any) -> Any:
+    def late(*arguments, **options):
         monkeypatch.setattr(file_run, "prepare_file", read)
         with sync_opened(database_url) as other:
             other.index(docs, chunk_tokens=100)
@@ -75,7 +69,7 @@ def test_of_two_first_runs_one_decides(database_url: str, docs: Path, monkeypatc
         assert retriever.index(docs).unchanged == 3
 
 
-def cut_with(store: SyncRetriever) -> set[tuple[Any, ...]]:
+def cut_with(store):
     with psycopg.connect(store.asynchronous._resources.server.db_url or "") as connection:
         return set(
             connection.execute(
@@ -87,7 +81,7 @@ def cut_with(store: SyncRetriever) -> set[tuple[Any, ...]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("column", ["loader_version", "chunker_version"])
-def test_a_new_version_cuts_nothing_by_itself(store: SyncRetriever, docs: Path, database_url: str, column: str) -> None:
+def test_a_new_version_cuts_nothing_by_itself(store, docs, database_url, column):
     before = store.count()
     with psycopg.connect(database_url) as connection:  # as an older version has cut them
         statement = sql.SQL("UPDATE semlex.default_collection_document SET {0} = {0} - 1")
@@ -105,7 +99,7 @@ def test_a_new_version_cuts_nothing_by_itself(store: SyncRetriever, docs: Path, 
     assert store.documents.rechunk(dry_run=True).changed == 0
 
 
-def test_other_settings_cut_all_of_a_collection(store: SyncRetriever, docs: Path) -> None:
+def test_other_settings_cut_all_of_a_collection(store, docs):
     before = store.count()
     planned = store.documents.rechunk(chunk_tokens=60, overlap_tokens=0, dry_run=True)
     assert planned.changed == 3
@@ -118,12 +112,12 @@ def test_other_settings_cut_all_of_a_collection(store: SyncRetriever, docs: Path
     assert store.index(docs, chunk_tokens=60, overlap_tokens=0).unchanged == 3
 
 
-def test_a_run_that_was_ended_is_completed(store: SyncRetriever, docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_was_ended_is_completed(store, docs, monkeypatch):
     monkeypatch.setattr("semlex.ingest.run.BATCH_CHUNKS", 1)
     embed = HashEmbedder.embed_documents
     calls = 0
 
-    def failing(self: HashEmbedder, texts: Any) -> Any:
+    def failing(self, texts):
         nonlocal calls
         calls += 1
         if calls > 1:
@@ -140,7 +134,7 @@ def test_a_run_that_was_ended_is_completed(store: SyncRetriever, docs: Path, mon
     assert cut_with(store) == {(LOADER, RULES, 60, 29)}
 
 
-def test_settings_that_another_process_has_changed_stay(store: SyncRetriever, docs: Path, database_url: str) -> None:
+def test_settings_that_another_process_has_changed_stay(store, docs, database_url):
     with sync_opened(database_url) as other:
         other.documents.rechunk(chunk_tokens=60, overlap_tokens=0)
     assert store.documents.rechunk(dry_run=True).changed == 0
@@ -149,7 +143,7 @@ def test_settings_that_another_process_has_changed_stay(store: SyncRetriever, do
     assert store.index(docs, chunk_tokens=60).unchanged == 3
 
 
-def test_files_that_are_gone_keep_their_chunks(store: SyncRetriever, docs: Path) -> None:
+def test_files_that_are_gone_keep_their_chunks(store, docs):
     (docs / "a.md").unlink()
     before = store.count()
     report = store.documents.rechunk(chunk_tokens=299)
@@ -157,7 +151,7 @@ def test_files_that_are_gone_keep_their_chunks(store: SyncRetriever, docs: Path)
     assert store.count() == before
 
 
-def test_what_is_refused(store: SyncRetriever) -> None:
+def test_what_is_refused(store):
     with pytest.raises(ConfigurationError, match="unknown source 'x'; known sources: docs"):
         store.documents.rechunk(source="x")
     with pytest.raises(ConfigurationError, match="the whole collection"):
@@ -167,10 +161,8 @@ def test_what_is_refused(store: SyncRetriever) -> None:
     assert cut_with(store) == {(LOADER, RULES, 300, 50)}
 
 
-def test_html_that_did_not_change_is_not_converted(
-    store: SyncRetriever, docs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(_: str) -> tuple[str, str | None]:
+def test_html_that_did_not_change_is_not_converted(store, docs, monkeypatch):
+    def refuse(_):
         raise AssertionError
 
     (docs / "page.html").write_text("<h1>One</h1><p>of a kind</p>", encoding="utf-8")
@@ -183,7 +175,7 @@ def test_html_that_did_not_change_is_not_converted(
 
 
 @pytest.fixture
-def sections(tmp_path: Path) -> Path:
+def sections(tmp_path):
     """Twelve sections of 101 words with a heading each, and one of a thousand."""
     root = tmp_path / "sections"
     root.mkdir()
@@ -192,7 +184,7 @@ def sections(tmp_path: Path) -> Path:
     return root
 
 
-def tokens(store: SyncRetriever) -> list[int]:
+def tokens(store):
     """Tokens of the chunks of the page, in its order."""
     with psycopg.connect(store.asynchronous._resources.server.db_url or "") as connection:
         rows = connection.execute("SELECT token_count FROM semlex.default_collection_chunk ORDER BY chunk_no")
@@ -200,7 +192,7 @@ def tokens(store: SyncRetriever) -> list[int]:
 
 
 @pytest.mark.slow
-def test_small_sections_are_joined_and_long_ones_split(database_url: str, sections: Path) -> None:
+def test_small_sections_are_joined_and_long_ones_split(database_url, sections):
     with sync_opened(database_url) as retriever:
         assert retriever.index(sections, min_tokens=200, chunk_tokens=600).added == 1
         joined = tokens(retriever)

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
 
-from semlex import SyncRetriever
 from semlex.errors import ConfigurationError
 from semlex.ingest.progress import DeleteReport
 from semlex.store.write import deletes
@@ -24,7 +20,7 @@ NOTES = 8
 
 
 @pytest.fixture
-def handbook(tmp_path: Path) -> Path:
+def handbook(tmp_path):
     root = tmp_path / "handbook"
     (root / "sub").mkdir(parents=True)
     for number, word in enumerate(WORDS):
@@ -35,19 +31,19 @@ def handbook(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def keyword() -> str:
+def keyword():
     return "bm25"
 
 
 @pytest.fixture
-def store(database_url: str, handbook: Path, keyword: str) -> Iterator[SyncRetriever]:
+def store(database_url, handbook, keyword):
     """Six pages of three chunks and an empty one; eight notes, two a topic, of which two are called like a page."""
     with sync_opened(database_url, keyword=keyword, chunk_tokens=100) as retriever:
         fill(retriever, handbook)
         yield retriever
 
 
-def fill(retriever: SyncRetriever, handbook: Path) -> None:
+def fill(retriever, handbook):
     retriever.index(handbook)
     notes = [
         Document(f"note{number}", {"topic": number // 2, "source_document": f"n{number // 2}"}, f"note-{number}")
@@ -60,7 +56,7 @@ def fill(retriever: SyncRetriever, handbook: Path) -> None:
 engines = pytest.mark.parametrize("keyword", ["bm25", "tsvector"])
 
 
-def tables(store: SyncRetriever) -> tuple[int, int, int]:
+def tables(store):
     """Chunks, vectors, and documents with a row; every count and key fits."""
     with psycopg.connect(store.asynchronous._resources.server.db_url or "") as connection:
         row = connection.execute(
@@ -77,11 +73,11 @@ def tables(store: SyncRetriever) -> tuple[int, int, int]:
     return chunks, vectors, documents
 
 
-def ids_of(store: SyncRetriever, question: str) -> list[str]:
+def ids_of(store, question):
     return sorted(hit.id for hit in store.search(question, 50, mode="keyword"))
 
 
-CASES: list[tuple[dict[str, Any], int, int]] = [
+CASES = [
     ({"ids": ["note-0", "note-1", "nothing"]}, 2, 2),
     ({"ids": []}, 0, 0),
     ({"document": "sub/p1.md"}, 3, 1),
@@ -101,9 +97,7 @@ CASES: list[tuple[dict[str, Any], int, int]] = [
 ]
 
 
-def test_counts_are_exact_and_a_dry_run_tells_them(
-    store: SyncRetriever, handbook: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_counts_are_exact_and_a_dry_run_tells_them(store, handbook, monkeypatch):
     monkeypatch.setattr(deletes, "BATCH_DOCUMENTS", 2)  # several transactions
     monkeypatch.setattr("semlex.ingest.deletion.BATCH_DOCUMENTS", 2)
     before = tables(store)
@@ -126,7 +120,7 @@ def test_counts_are_exact_and_a_dry_run_tells_them(
         assert tables(store) == before
 
 
-def test_chunks_of_one_document_stay_in_one_transaction(store: SyncRetriever, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_of_one_document_stay_in_one_transaction(store, monkeypatch):
     monkeypatch.setattr("semlex.ingest.deletion.BATCH_DOCUMENTS", 2)
     ids = [identity for word in WORDS for identity in ids_of(store, word)]
     assert len(set(ids)) == 3 * PAGES
@@ -136,7 +130,7 @@ def test_chunks_of_one_document_stay_in_one_transaction(store: SyncRetriever, mo
     assert (done.chunks, done.documents) == (3 * PAGES, PAGES)
 
 
-def test_deleted_files_are_logged_beside_the_last_run(store: SyncRetriever) -> None:
+def test_deleted_files_are_logged_beside_the_last_run(store):
     last = store.status().last_run
     store.delete(["note-0"])
     store.delete(document="nowhere.md")
@@ -153,7 +147,7 @@ def test_deleted_files_are_logged_beside_the_last_run(store: SyncRetriever) -> N
 
 
 @engines
-def test_what_is_deleted_is_not_found_and_can_come_back(store: SyncRetriever, handbook: Path) -> None:
+def test_what_is_deleted_is_not_found_and_can_come_back(store, handbook):
     assert len(ids_of(store, "birch")) == 3
     store.delete(document="sub/p1.md")
     assert ids_of(store, "birch") == []
@@ -163,7 +157,7 @@ def test_what_is_deleted_is_not_found_and_can_come_back(store: SyncRetriever, ha
 
 
 @engines
-def test_a_single_chunk_leaves_the_right_count(store: SyncRetriever) -> None:
+def test_a_single_chunk_leaves_the_right_count(store):
     first, *rest = ids_of(store, "cedar")
     assert store.delete([first]) == DeleteReport(1, 0)
     assert ids_of(store, "cedar") == rest
@@ -171,7 +165,7 @@ def test_a_single_chunk_leaves_the_right_count(store: SyncRetriever) -> None:
     assert store.delete(rest) == DeleteReport(2, 1)
 
 
-def test_what_is_refused(store: SyncRetriever, handbook: Path, tmp_path: Path) -> None:
+def test_what_is_refused(store, handbook, tmp_path):
     before = tables(store)
     with pytest.raises(ConfigurationError, match="name what to delete"):
         store.delete()
@@ -189,11 +183,11 @@ def test_what_is_refused(store: SyncRetriever, handbook: Path, tmp_path: Path) -
 
 @pytest.mark.slow
 @engines
-def test_deleting_beside_indexing_and_other_deletions(store: SyncRetriever, database_url: str, handbook: Path) -> None:
+def test_deleting_beside_indexing_and_other_deletions(store, database_url, handbook):
     """Nobody waits for another in a circle, and in the end everything fits."""
-    failures: list[BaseException] = []
+    failures = []
 
-    def repeat(work: Any) -> None:
+    def repeat(work):
         try:
             with sync_opened(database_url) as other:
                 for round_ in range(8):
@@ -201,12 +195,12 @@ def test_deleting_beside_indexing_and_other_deletions(store: SyncRetriever, data
         except BaseException as error:  # noqa: BLE001 - shown below
             failures.append(error)
 
-    def index(other: SyncRetriever, round_: int) -> None:
+    def index(other, round_):
         page = handbook / "sub" / "p1.md"
         page.write_text(f"# Part 1 of 1\n\nbirch in round {round_}\n", encoding="utf-8")
         other.index(handbook)
 
-    def delete_source(other: SyncRetriever, _: int) -> None:
+    def delete_source(other, _):
         with contextlib.suppress(ConfigurationError):  # nobody has indexed it again
             other.delete(source="handbook")
 

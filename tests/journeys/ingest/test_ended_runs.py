@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -26,7 +24,7 @@ INDEX = ("index", "many", "-c", "ended", "--model", "none")
 
 
 @pytest.fixture
-def many(tmp_path: Path) -> Path:
+def many(tmp_path):
     """A folder that is written in several batches."""
     root = tmp_path / "many"
     root.mkdir()
@@ -36,7 +34,7 @@ def many(tmp_path: Path) -> Path:
     return root
 
 
-def stored(url: str) -> dict[int, int]:
+def stored(url):
     """Number of chunks -> how many documents have so many, by their rows."""
     with psycopg.connect(url) as connection:
         counts = "SELECT count(c.*) AS n FROM semlex.ended_document LEFT JOIN semlex.ended_chunk c USING (document_id)"
@@ -45,13 +43,13 @@ def stored(url: str) -> dict[int, int]:
     return dict(rows)
 
 
-def ended(url: str, folder: Path, server: Path, **order: object) -> Program:
+def ended(url, folder, server, **order):
     """A run that ends, or stops itself, when its second batch is committed."""
     arguments = [INDEX[0], str(folder), *INDEX[2:]]
     return Program(killed_client.run, Order(arguments, url, server, point=POINT, times=TIMES, limits=LIMITS, **order))
 
 
-def goes_on(shell: Shell, url: str) -> None:
+def goes_on(shell, url):
     """The same command again: what is stored is whole, and the rest is added."""
     before = stored(url)
     assert len(before) == 1  # each as many chunks as the others
@@ -63,7 +61,7 @@ def goes_on(shell: Shell, url: str) -> None:
 
 
 @pytest.mark.parametrize("way", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_an_interrupted_run(shell: Shell, many: Path, way: signal.Signals) -> None:
+def test_an_interrupted_run(shell, many, way):
     url = shell.environment["DATABASE_URL"]
     with ended(url, many, many, sent=signal.SIGSTOP) as program:
         program.until_stopped()
@@ -77,9 +75,7 @@ def test_an_interrupted_run(shell: Shell, many: Path, way: signal.Signals) -> No
 
 
 @pytest.mark.full  # ten seconds, after which the run gives up; test_ingest_kills starts the server again
-def test_a_server_that_goes_in_the_middle(
-    many: Path, open_folder: Path, make_server_folder: Callable[[Path], Path]
-) -> None:
+def test_a_server_that_goes_in_the_middle(many, open_folder, make_server_folder):
     folder = make_server_folder(open_folder / "server")
     with EmbeddedServer(folder) as server, ended(server.url, many, folder, victim="server") as program:
         assert program.ended() == 3

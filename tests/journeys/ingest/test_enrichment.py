@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import threading
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from semlex import Document, Enrichment, EnrichmentEstimate, SyncRetriever
+from semlex import Document, Enrichment, EnrichmentEstimate
 from semlex.errors import ConfigurationError, EmbeddingsMissingError, ModelError, WorkAbandonedError
 from semlex.ingest.enrichment import MAX_FAILURES_IN_A_ROW, MAX_LINE_TOKENS, ROUNDS_A_BATCH
 from semlex.testing import HashEmbedder
@@ -32,7 +30,7 @@ enriched = partial(sync_opened, chunk_tokens=16)
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     folder = tmp_path / "docs"
     folder.mkdir()
     for name, text in PAGES.items():
@@ -40,7 +38,7 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def stored(retriever: SyncRetriever) -> list[dict[str, Any]]:
+def stored(retriever):
     """All that is stored of the chunks but times."""
     return [
         {name: value for name, value in chunk.to_dict().items() if not name.endswith("_at")}
@@ -48,16 +46,14 @@ def stored(retriever: SyncRetriever) -> list[dict[str, Any]]:
     ]
 
 
-def found(retriever: SyncRetriever, mode: str = "keyword") -> set[str]:
+def found(retriever, mode="keyword"):
     return {hit.id for hit in retriever.search(WORD, top_k=50, mode=mode)}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("with_vectors", [False, True], ids=["words", "vectors"])
-def test_what_is_stored_of_chunks_is_the_same_but_that_lines_find_them(
-    database_url: str, folder: Path, engine: str, with_vectors: bool
-) -> None:
+def test_what_is_stored_of_chunks_is_the_same_but_that_lines_find_them(database_url, folder, engine, with_vectors):
     embedder = HashEmbedder(32) if with_vectors else "none"
     with enriched(database_url, embedder, keyword=engine) as retriever:
         retriever.index(folder)
@@ -85,12 +81,12 @@ def test_what_is_stored_of_chunks_is_the_same_but_that_lines_find_them(
 
 
 @pytest.mark.slow
-def test_a_batch_gets_the_lines_that_its_chunks_get_one_by_one(database_url: str, folder: Path) -> None:
+def test_a_batch_gets_the_lines_that_its_chunks_get_one_by_one(database_url, folder):
     at_once = 4
     texts = [f"A text with the number {row}." for row in range(at_once * ROUNDS_A_BATCH + 3)]
     gate = threading.Barrier(at_once)  # opens when so many requests are on their way
 
-    def before(number: int) -> None:
+    def before(number):
         if 2 <= number <= at_once + 1:  # the first is semlex's own
             gate.wait(LIMIT)
 
@@ -110,7 +106,7 @@ def test_a_batch_gets_the_lines_that_its_chunks_get_one_by_one(database_url: str
 
 
 @pytest.mark.slow
-def test_files_get_their_lines_when_they_are_indexed_and_once(database_url: str, folder: Path) -> None:
+def test_files_get_their_lines_when_they_are_indexed_and_once(database_url, folder):
     model = LineModel()
     with enriched(database_url, 32) as retriever:
         retriever.add_documents([Document("Not of this run.", id="other")])
@@ -141,7 +137,7 @@ def test_files_get_their_lines_when_they_are_indexed_and_once(database_url: str,
 
 
 @pytest.mark.slow
-def test_cutting_anew_and_another_model_keep_lines(database_url: str, folder: Path) -> None:
+def test_cutting_anew_and_another_model_keep_lines(database_url, folder):
     model = LineModel()
     with enriched(database_url, 32) as retriever:
         retriever.index(folder, enrichment=model)
@@ -160,7 +156,7 @@ def test_cutting_anew_and_another_model_keep_lines(database_url: str, folder: Pa
 
 
 @pytest.mark.slow
-def test_documents_keep_their_line_until_they_change(database_url: str) -> None:
+def test_documents_keep_their_line_until_they_change(database_url):
     model = LineModel()
     for embedder in (HashEmbedder(16), "none"):
         with enriched(database_url, embedder, collection="a" if embedder == "none" else "b") as retriever:
@@ -176,7 +172,7 @@ def test_documents_keep_their_line_until_they_change(database_url: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_chunk_that_was_read_and_stored_again(database_url: str, folder: Path) -> None:
+def test_a_chunk_that_was_read_and_stored_again(database_url, folder):
     """Its text is another: the line about the old one goes, and it gets one line, not two."""
     model = LineModel()
     with enriched(database_url, "none") as retriever:
@@ -192,7 +188,7 @@ def test_a_chunk_that_was_read_and_stored_again(database_url: str, folder: Path)
 
 
 @pytest.mark.slow
-def test_another_model_writes_other_lines(database_url: str, folder: Path) -> None:
+def test_another_model_writes_other_lines(database_url, folder):
     with enriched(database_url, "none") as retriever:
         retriever.index(folder, enrichment=LineModel())
         other = LineModel(lambda text: f"Qwertz {len(text)}", "another")
@@ -204,7 +200,7 @@ def test_another_model_writes_other_lines(database_url: str, folder: Path) -> No
 
 
 @pytest.mark.slow
-def test_what_it_costs_is_counted_and_nothing_sent(database_url: str, folder: Path) -> None:
+def test_what_it_costs_is_counted_and_nothing_sent(database_url, folder):
     model = LineModel()
     with enriched(database_url, "none") as retriever:
         report = retriever.index(folder, enrichment=Enrichment(model, dry_run=True))
@@ -223,8 +219,8 @@ def test_what_it_costs_is_counted_and_nothing_sent(database_url: str, folder: Pa
 
 
 @pytest.mark.slow
-def test_a_model_that_is_down_is_an_error_before_anything_is_written(database_url: str, folder: Path) -> None:
-    def fails(_: str) -> str:
+def test_a_model_that_is_down_is_an_error_before_anything_is_written(database_url, folder):
+    def fails(_):
         raise ZeroDivisionError("a secret text")
 
     with enriched(database_url, "none") as retriever:
@@ -245,10 +241,8 @@ def test_a_model_that_is_down_is_an_error_before_anything_is_written(database_ur
 
 
 @pytest.mark.slow
-def test_a_failure_leaves_its_chunk_plain_and_the_next_run_asks_for_it_alone(
-    database_url: str, folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    def fails_on_fruit(text: str) -> str:
+def test_a_failure_leaves_its_chunk_plain_and_the_next_run_asks_for_it_alone(database_url, folder, caplog):
+    def fails_on_fruit(text):
         if "cherry" in text:
             raise ValueError(text)
         return line_about(text)
@@ -271,11 +265,11 @@ def test_a_failure_leaves_its_chunk_plain_and_the_next_run_asks_for_it_alone(
 
 
 @pytest.mark.slow
-def test_a_model_that_only_fails_is_left_alone(database_url: str) -> None:
+def test_a_model_that_only_fails_is_left_alone(database_url):
     """After so many failures in a row nothing more is sent; what was not asked for is told apart."""
     count = 192
 
-    def fails(text: str) -> str:
+    def fails(text):
         if int(text.rsplit(maxsplit=1)[-1]) >= 10:
             raise ValueError
         return line_about(text)
@@ -293,12 +287,12 @@ def test_a_model_that_only_fails_is_left_alone(database_url: str) -> None:
 
 
 @pytest.mark.slow
-async def test_a_run_that_is_ended_asks_for_the_rest_alone(database_url: str) -> None:
+async def test_a_run_that_is_ended_asks_for_the_rest_alone(database_url):
     texts = [f"text {row}" for row in range(4 * BATCH_CHUNKS)]
     reached = asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    def before(number: int) -> None:
+    def before(number):
         if number == 2 * BATCH_CHUNKS + 10:
             loop.call_soon_threadsafe(reached.set)
 
@@ -320,10 +314,10 @@ async def test_a_run_that_is_ended_asks_for_the_rest_alone(database_url: str) ->
         assert len(await retriever.search(WORD, top_k=1000, mode="keyword")) == len(texts)
 
 
-async def test_when_one_request_is_abandoned_no_other_is_begun(database_url: str) -> None:
+async def test_when_one_request_is_abandoned_no_other_is_begun(database_url):
     abandoned = threading.Event()
 
-    def before(number: int) -> None:
+    def before(number):
         if number == 2:  # the first is semlex's own
             abandoned.set()
             raise WorkAbandonedError("nobody waits")
@@ -339,11 +333,11 @@ async def test_when_one_request_is_abandoned_no_other_is_begun(database_url: str
 
 
 @pytest.mark.slow
-async def test_a_chunk_that_changes_meanwhile_gets_no_line(database_url: str) -> None:
+async def test_a_chunk_that_changes_meanwhile_gets_no_line(database_url):
     asked, changed = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    def before(number: int) -> None:
+    def before(number):
         if number == 2:  # the first is semlex's own
             loop.call_soon_threadsafe(asked.set)
             asyncio.run_coroutine_threadsafe(changed.wait(), loop).result()
@@ -361,7 +355,7 @@ async def test_a_chunk_that_changes_meanwhile_gets_no_line(database_url: str) ->
 
 
 @pytest.mark.slow
-def test_without_the_collections_model_nothing_is_asked(database_url: str) -> None:
+def test_without_the_collections_model_nothing_is_asked(database_url):
     with enriched(database_url, 16) as retriever:
         retriever.add_texts(["one"])
     with enriched(database_url, "none") as retriever:
@@ -372,8 +366,8 @@ def test_without_the_collections_model_nothing_is_asked(database_url: str) -> No
 
 
 @pytest.mark.slow
-def test_what_is_no_model_is_refused(database_url: str, folder: Path) -> None:
-    wrong: dict[Any, str] = {Enrichment: "model", "": "model", "nowhere:x:": "the language model must be", 7: "model"}
+def test_what_is_no_model_is_refused(database_url, folder):
+    wrong = {Enrichment: "model", "": "model", "nowhere:x:": "the language model must be", 7: "model"}
     with enriched(database_url, "none") as retriever:
         for model, message in wrong.items():
             with pytest.raises(ConfigurationError, match=message):
@@ -387,7 +381,7 @@ def test_what_is_no_model_is_refused(database_url: str, folder: Path) -> None:
         assert retriever.index(folder, enrichment="none").enrichment is None
 
 
-def test_options_are_checked() -> None:
+def test_options_are_checked():
     for options in ({"concurrency": 0}, {"concurrency": 65}, {"on_failure": "ignore"}, {"dry_run": 1}):
         with pytest.raises(ConfigurationError, match=next(iter(options))):
-            Enrichment("openai:x", **options)  # type: ignore[arg-type]
+            Enrichment("openai:x", **options)

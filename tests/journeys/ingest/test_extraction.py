@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from semlex import Document, MetadataExtraction, SyncRetriever
+from semlex import Document, MetadataExtraction
 from semlex.errors import ConfigurationError
 from tests.support.properties import OWN_ROWS, examples
 from tests.support.retrievers import opened, sync_opened
@@ -23,23 +20,23 @@ MAPPINGS = st.dictionaries(
 )
 
 
-def words(document: Document) -> dict[str, Any]:
+def words(document):
     return {"words": len(document.content.split()), "from": document.id}
 
 
-async def words_later(document: Document) -> dict[str, Any]:
+async def words_later(document):
     await asyncio.sleep(0)
     return words(document)
 
 
 @pytest.fixture
-def retriever(database_url: str) -> Iterator[SyncRetriever]:
+def retriever(database_url):
     with sync_opened(database_url, "none", chunk_tokens=16) as retriever:
         yield retriever
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     folder = tmp_path / "docs"
     folder.mkdir()
     (folder / "a.md").write_text("---\nwords: by hand\n---\n# A\n\nOne two three.\n", encoding="utf-8")
@@ -47,14 +44,14 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def stored(retriever: SyncRetriever, name: str) -> list[dict[str, Any]]:
+def stored(retriever, name):
     return [chunk.metadata for chunk in retriever.list_chunks(filters=f"@source_document == '{name}'", limit=100)]
 
 
 @pytest.mark.slow
 @settings(OWN_ROWS, max_examples=examples(25))
 @given(by_hand=MAPPINGS, read=MAPPINGS)
-def test_what_was_given_by_hand_wins(retriever: SyncRetriever, by_hand: dict[str, Any], read: dict[str, Any]) -> None:
+def test_what_was_given_by_hand_wins(retriever, by_hand, read):
     for per in ("document", "chunk"):
         extraction = MetadataExtraction(lambda _: read, per=per)
         retriever.add_documents([Document("text", by_hand, id="x")], extract_metadata=extraction)
@@ -62,7 +59,7 @@ def test_what_was_given_by_hand_wins(retriever: SyncRetriever, by_hand: dict[str
 
 
 @pytest.mark.parametrize("extract", [words, words_later])
-def test_files(retriever: SyncRetriever, folder: Path, extract: Any) -> None:
+def test_files(retriever, folder, extract):
     assert retriever.index(folder, extract_metadata=extract).added == 2
     (one,) = stored(retriever, "a.md")
     assert one == {"words": "by hand", "from": "a.md"}
@@ -73,9 +70,9 @@ def test_files(retriever: SyncRetriever, folder: Path, extract: Any) -> None:
     assert {hit.source_document for hit in found} == {"b.md"}
     # Files that did not change are not asked about again; one that did is.
     (folder / "a.md").write_text("# A\n\nOne.\n", encoding="utf-8")
-    asked: list[str] = []
+    asked = []
 
-    def noted(document: Document) -> dict[str, Any]:
+    def noted(document):
         asked.append(document.id)
         return words(document)
 
@@ -84,7 +81,7 @@ def test_files(retriever: SyncRetriever, folder: Path, extract: Any) -> None:
     assert stored(retriever, "a.md") == [{"words": 3, "from": "a.md"}]
 
 
-def test_each_chunk(retriever: SyncRetriever, folder: Path) -> None:
+def test_each_chunk(retriever, folder):
     retriever.index(folder, extract_metadata=MetadataExtraction(words_later, per="chunk"))
     chunks = retriever.list_chunks(filters="@source_document == 'b.md'", limit=100)
     assert [chunk.metadata["words"] for chunk in chunks] == [len(chunk.content.split()) for chunk in chunks]
@@ -107,10 +104,10 @@ BAD = {
 
 
 @pytest.mark.parametrize("per", ["document", "chunk"])
-def test_a_function_that_fails_is_told_with_the_document(retriever: SyncRetriever, folder: Path, per: Any) -> None:
+def test_a_function_that_fails_is_told_with_the_document(retriever, folder, per):
     for case, (bad, message) in BAD.items():
 
-        def extract(document: Document, bad: Any = bad) -> Any:
+        def extract(document, bad=bad):
             return bad(document) if document.id == "b.md" else {}
 
         report = retriever.index(folder, extract_metadata=MetadataExtraction(extract, per=per))
@@ -126,10 +123,10 @@ def test_a_function_that_fails_is_told_with_the_document(retriever: SyncRetrieve
         assert retriever.delete(document="a.md").documents == 1
 
 
-def test_what_is_no_function_is_refused(retriever: SyncRetriever, folder: Path) -> None:
+def test_what_is_no_function_is_refused(retriever, folder):
     with pytest.raises(ConfigurationError, match="per"):
-        MetadataExtraction(words, per="page")  # type: ignore[arg-type]
-    no_functions: tuple[Any, ...] = (7, "words")
+        MetadataExtraction(words, per="page")
+    no_functions = (7, "words")
     for wrong in no_functions:
         for call in (retriever.index, retriever.sync):
             with pytest.raises(ConfigurationError, match="extract_metadata"):
@@ -138,14 +135,14 @@ def test_what_is_no_function_is_refused(retriever: SyncRetriever, folder: Path) 
             retriever.add_documents([Document("x")], extract_metadata=wrong)
 
 
-async def test_what_waits_runs_in_the_callers_loop_and_the_rest_outside_it(database_url: str, folder: Path) -> None:
+async def test_what_waits_runs_in_the_callers_loop_and_the_rest_outside_it(database_url, folder):
     loops, threads = set(), set()
 
-    async def later(_: Document) -> dict[str, Any]:
+    async def later(_):
         loops.add(asyncio.get_running_loop())
         return {}
 
-    def at_once(_: Document) -> dict[str, Any]:
+    def at_once(_):
         threads.add(threading.current_thread())
         return {}
 

@@ -5,15 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import Callable, Iterator
 from contextlib import closing
-from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
 
-from semlex import SyncReport, SyncRetriever
 from semlex.errors import ConfigurationError, StoreError
 from semlex.ingest import chunk_rows, indexer, sync, watch
 from semlex.ingest.files import discovery, roots
@@ -25,13 +21,13 @@ from tests.support.waiting import eventually, waiting
 
 
 @pytest.fixture
-def store(database_url: str) -> Iterator[SyncRetriever]:
+def store(database_url):
     with opened(database_url) as retriever:
         yield retriever
 
 
 @pytest.fixture
-def handbook(tmp_path: Path) -> Path:
+def handbook(tmp_path):
     """Three pages, one of them in a folder below, all older than a minute."""
     root = tmp_path / "handbook"
     (root / "guide").mkdir(parents=True)
@@ -42,12 +38,12 @@ def handbook(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def read_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def read_files(monkeypatch):
     """The paths of the files that are read."""
-    read: list[str] = []
-    original: Callable[..., Any] = discovery.read_file
+    read = []
+    original = discovery.read_file
 
-    def noting(found: Any, **options: Any) -> Any:
+    def noting(found, **options):
         read.append(found.uri)
         return original(found, **options)
 
@@ -59,17 +55,15 @@ def read_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 # --- files that are named one by one ----------------------------------------------------------------------------------
 
 
-def test_every_document_is_looked_up_a_few_times_however_many_files_are_named(
-    store: SyncRetriever, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_document_is_looked_up_a_few_times_however_many_files_are_named(store, tmp_path, monkeypatch):
     files = [tmp_path / f"{number}.md" for number in range(30)]
     for file in files:
         write(file, "text")
     store.index(*files)
-    looked_up: list[str] = []
+    looked_up = []
     original = roots.lineage
 
-    def noting(uri: str) -> Iterator[str]:
+    def noting(uri):
         looked_up.append(uri)
         return original(uri)
 
@@ -80,12 +74,10 @@ def test_every_document_is_looked_up_a_few_times_however_many_files_are_named(
     assert 0 < len(looked_up) <= 6 * 30
 
 
-def test_files_are_looked_at_off_the_event_loop(
-    store: SyncRetriever, handbook: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_are_looked_at_off_the_event_loop(store, handbook, monkeypatch):
     original = discovery.checked_paths
 
-    def in_a_thread(*given: Any, **options: Any) -> Any:
+    def in_a_thread(*given, **options):
         with pytest.raises(RuntimeError, match="no running event loop"):
             asyncio.get_running_loop()
         return original(*given, **options)
@@ -102,9 +94,7 @@ def test_files_are_looked_at_off_the_event_loop(
 
 
 @pytest.mark.parametrize("command", ["index", "sync"])
-def test_a_file_with_the_state_of_the_last_run_is_not_read(
-    store: SyncRetriever, handbook: Path, read_files: list[str], command: str
-) -> None:
+def test_a_file_with_the_state_of_the_last_run_is_not_read(store, handbook, read_files, command):
     store.index(handbook)
     read_files.clear()
     getattr(store, command)(handbook)
@@ -124,7 +114,7 @@ def test_a_file_with_the_state_of_the_last_run_is_not_read(
     assert any("Kegs" in path for *_, path in contents(store))
 
 
-def test_a_young_file_is_read_again(store: SyncRetriever, handbook: Path, read_files: list[str]) -> None:
+def test_a_young_file_is_read_again(store, handbook, read_files):
     page = handbook / "keys.md"
     os.utime(page)
     store.index(handbook)
@@ -140,7 +130,7 @@ def test_a_young_file_is_read_again(store: SyncRetriever, handbook: Path, read_f
 # --- moves ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_moved_file_embeds_nothing_and_keeps_its_chunks(store: SyncRetriever, handbook: Path) -> None:
+def test_a_moved_file_embeds_nothing_and_keeps_its_chunks(store, handbook):
     store.index(handbook)
     before = {(chunk.content, chunk.created_at) for chunk in store.list_chunks(limit=10)}
     (handbook / "keys.md").rename(handbook / "guide" / "locks.md")
@@ -157,15 +147,13 @@ def test_a_moved_file_embeds_nothing_and_keeps_its_chunks(store: SyncRetriever, 
     assert store.count() == 4
 
 
-async def test_a_vector_that_is_being_added_moves_along(
-    database_url: str, handbook: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_vector_that_is_being_added_moves_along(database_url, handbook, monkeypatch):
     """Another process has added the vectors of a moved file's chunks, and commits while the file is moved."""
     added, committed = asyncio.Event(), asyncio.Event()
     write_embeddings = indexer.write_embeddings
     vectors, chunks = "semlex.default_collection_embedding_1", "semlex.default_collection_chunk"
 
-    async def adding(*arguments: Any) -> int:
+    async def adding(*arguments):
         count = await write_embeddings(*arguments)
         added.set()
         await committed.wait()
@@ -188,7 +176,7 @@ async def test_a_vector_that_is_being_added_moves_along(
             assert connection.execute(f"{query} context IS NULL OR embedding IS NULL").rowcount == 0
 
 
-def test_names_that_are_exchanged(store: SyncRetriever, handbook: Path) -> None:
+def test_names_that_are_exchanged(store, handbook):
     store.index(handbook)
     names = ["keys.md", "start.md", "guide/end.md"]
     for source, target in zip(names, [*names[1:], names[0]], strict=True):
@@ -206,10 +194,8 @@ def test_names_that_are_exchanged(store: SyncRetriever, handbook: Path) -> None:
     assert store.count() == 2
 
 
-def test_a_server_that_lets_no_row_change_its_key(
-    store: SyncRetriever, handbook: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def refused(*_: Any, **__: Any) -> set[Any]:
+def test_a_server_that_lets_no_row_change_its_key(store, handbook, monkeypatch):
+    async def refused(*_, **__):
         raise StoreError("not supported", sqlstate="0A000")
 
     monkeypatch.setattr(sync, "move_documents", refused)
@@ -220,9 +206,7 @@ def test_a_server_that_lets_no_row_change_its_key(
     assert {chunk.source_document for chunk in store.list_chunks(limit=9)} == {"locks.md", "start.md", "guide/end.md"}
 
 
-def test_code_is_read_again_under_another_name_because_its_path_is_part_of_it(
-    store: SyncRetriever, handbook: Path
-) -> None:
+def test_code_is_read_again_under_another_name_because_its_path_is_part_of_it(store, handbook):
     write(handbook / "one.py", "def rotate(key):\n    return key\n")
     store.index(handbook)
     (handbook / "one.py").rename(handbook / "other.py")
@@ -232,7 +216,7 @@ def test_code_is_read_again_under_another_name_because_its_path_is_part_of_it(
 # --- what must not be deleted ---------------------------------------------------------------------------------------
 
 
-def test_a_dry_run_writes_nothing(store: SyncRetriever, handbook: Path) -> None:
+def test_a_dry_run_writes_nothing(store, handbook):
     assert store.sync(handbook, dry_run=True).plan.counts() == SyncCounts(added=3)
     assert (store.count(), store.documents.sources()) == (0, [])
     store.index(handbook)
@@ -246,7 +230,7 @@ def test_a_dry_run_writes_nothing(store: SyncRetriever, handbook: Path) -> None:
     assert (contents(store), store.status().last_run) == before
 
 
-def test_what_is_gone_stays_where_that_is_wanted(store: SyncRetriever, handbook: Path) -> None:
+def test_what_is_gone_stays_where_that_is_wanted(store, handbook):
     store.index(handbook)
     (handbook / "keys.md").unlink()
     report = store.sync(handbook, keep_deleted=True)
@@ -259,7 +243,7 @@ def test_what_is_gone_stays_where_that_is_wanted(store: SyncRetriever, handbook:
 
 @pytest.mark.parametrize("below", ["", "guide"])
 @pytest.mark.parametrize("is_empty", [True, False])
-def test_a_folder_that_is_gone_or_empty(store: SyncRetriever, handbook: Path, below: str, is_empty: bool) -> None:
+def test_a_folder_that_is_gone_or_empty(store, handbook, below, is_empty):
     store.index(handbook)
     folder = handbook / below
     shutil.rmtree(folder)
@@ -274,7 +258,7 @@ def test_a_folder_that_is_gone_or_empty(store: SyncRetriever, handbook: Path, be
     assert store.count() == (2 if below else 0)
 
 
-def test_a_folder_that_was_never_there(store: SyncRetriever, handbook: Path) -> None:
+def test_a_folder_that_was_never_there(store, handbook):
     with pytest.raises(ConfigurationError, match="no such file or folder"):
         store.sync(handbook.parent / "nowhere", allow_empty=True)
     store.sync(handbook)
@@ -282,7 +266,7 @@ def test_a_folder_that_was_never_there(store: SyncRetriever, handbook: Path) -> 
         store.sync(handbook / "nowhere")  # in the folder of a source, and nothing of it is stored
 
 
-def test_how_files_are_read_is_said_to_a_synchronisation_too(store: SyncRetriever, handbook: Path) -> None:
+def test_how_files_are_read_is_said_to_a_synchronisation_too(store, handbook):
     (handbook / "shop.csv").write_text("name,text\nkettle,Boils water\n")
     assert store.sync(handbook, text_fields=["text"], id_field="name").done.added == 4
     assert {chunk.metadata["name"]: chunk.content for chunk in store.list_chunks("exists name")} == {
@@ -290,14 +274,12 @@ def test_how_files_are_read_is_said_to_a_synchronisation_too(store: SyncRetrieve
     }
 
 
-def test_a_folder_that_is_taken_away_meanwhile(
-    store: SyncRetriever, handbook: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_is_taken_away_meanwhile(store, handbook, monkeypatch):
     store.index(handbook)
     (handbook / "keys.md").unlink()
     original = sync.SyncRun._move
 
-    async def late(*arguments: Any) -> Any:
+    async def late(*arguments):
         shutil.rmtree(handbook)
         return await original(*arguments)
 
@@ -307,17 +289,15 @@ def test_a_folder_that_is_taken_away_meanwhile(
     assert store.count() == 3
 
 
-def test_a_folder_that_cannot_be_listed_keeps_its_documents(
-    store: SyncRetriever, handbook: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_cannot_be_listed_keeps_its_documents(store, handbook, monkeypatch):
     real_open, real_lstat = os.open, os.lstat
 
-    def closed_open(path: Any, *arguments: Any, **options: Any) -> int:
+    def closed_open(path, *arguments, **options):
         if path == "guide":
             raise PermissionError(13, "Permission denied")
         return real_open(path, *arguments, **options)
 
-    def closed_lstat(path: Any, **options: Any) -> os.stat_result:
+    def closed_lstat(path, **options):
         if "guide/" in str(path):
             raise PermissionError(13, "Permission denied")
         return real_lstat(path, **options)
@@ -332,12 +312,10 @@ def test_a_folder_that_cannot_be_listed_keeps_its_documents(
     assert (report.plan.deleted, report.plan.left_out, store.count()) == ([], [], 3)
 
 
-def test_a_folder_that_cannot_be_read_at_all(
-    store: SyncRetriever, handbook: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_cannot_be_read_at_all(store, handbook, monkeypatch):
     real_open = os.open
 
-    def closed_open(path: Any, *arguments: Any, **options: Any) -> int:
+    def closed_open(path, *arguments, **options):
         if str(path) == str(handbook):
             raise PermissionError(13, "Permission denied")
         return real_open(path, *arguments, **options)
@@ -350,7 +328,7 @@ def test_a_folder_that_cannot_be_read_at_all(
     assert store.count() == 3
 
 
-def test_documents_of_what_is_left_out_stay_and_are_told(store: SyncRetriever, handbook: Path) -> None:
+def test_documents_of_what_is_left_out_stay_and_are_told(store, handbook):
     store.index(handbook)
     write(handbook / ".semlexignore", "keys.md\n")
     report = store.sync(handbook, exclude=["guide"])
@@ -359,7 +337,7 @@ def test_documents_of_what_is_left_out_stay_and_are_told(store: SyncRetriever, h
     assert store.count() == 3
 
 
-def test_a_part_of_a_source_is_all_that_is_looked_at(store: SyncRetriever, handbook: Path) -> None:
+def test_a_part_of_a_source_is_all_that_is_looked_at(store, handbook):
     store.index(handbook)
     (handbook / "keys.md").unlink()
     write(handbook / "guide" / "more.md", "more")
@@ -370,12 +348,10 @@ def test_a_part_of_a_source_is_all_that_is_looked_at(store: SyncRetriever, handb
 # --- at once --------------------------------------------------------------------------------------------------------
 
 
-def test_a_file_that_vanishes_meanwhile_is_told(
-    store: SyncRetriever, handbook: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_vanishes_meanwhile_is_told(store, handbook, monkeypatch):
     original = sync.SyncRun._move
 
-    async def late(*arguments: Any) -> Any:
+    async def late(*arguments):
         (handbook / "keys.md").unlink()
         return await original(*arguments)
 
@@ -386,12 +362,12 @@ def test_a_file_that_vanishes_meanwhile_is_told(
 
 
 @pytest.mark.slow
-def test_two_syncs_at_once(database_url: str, handbook: Path) -> None:
-    def run(_: int) -> SyncReport:
+def test_two_syncs_at_once(database_url, handbook):
+    def run(_):
         with opened(database_url) as retriever:
             return retriever.sync(handbook)
 
-    async def both() -> list[SyncReport]:
+    async def both():
         return await asyncio.gather(*(asyncio.to_thread(run, number) for number in range(2)))
 
     asyncio.run(both())

@@ -4,27 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any
 
-import numpy as np
 import psycopg
 import pytest
-from numpy.typing import NDArray
 
 from semlex.embedding import probe
-from semlex.errors import (
-    ConfigurationError,
-    EmbeddingsMissingError,
-    ModelMismatchError,
-    StoreError,
-)
+from semlex.errors import ConfigurationError, EmbeddingsMissingError, ModelMismatchError, StoreError
 from semlex.ingest import run as file_run
-from semlex.ingest.files.discovery import FoundFile
 from semlex.ingest.indexer import Indexer
-from semlex.ingest.progress import Progress
 from semlex.testing import HashEmbedder
 from tests.support.retrievers import opened
 from tests.support.waiting import LIMIT, eventually, turns
@@ -51,7 +39,7 @@ retriever = partial(opened, model=64, collection="files")
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     root = tmp_path / "docs"
     root.mkdir()
     (root / "keys.md").write_text(PAGE, encoding="utf-8")
@@ -63,7 +51,7 @@ def folder(tmp_path: Path) -> Path:
     return root
 
 
-async def test_a_folder_is_found_by_its_words_with_its_places(database_url: str, folder: Path) -> None:
+async def test_a_folder_is_found_by_its_words_with_its_places(database_url, folder):
     async with retriever(database_url) as opened:
         report = await opened.index(folder, chunk_tokens=200, overlap_tokens=20)
         assert (report.added, report.changed, report.unchanged, report.failed) == (3, 0, 0, 0)
@@ -81,7 +69,7 @@ async def test_a_folder_is_found_by_its_words_with_its_places(database_url: str,
         assert ships[0].heading_path == ("Ships",)
 
 
-async def test_a_file_that_became_empty_leaves_no_chunk(database_url: str, tmp_path: Path) -> None:
+async def test_a_file_that_became_empty_leaves_no_chunk(database_url, tmp_path):
     page = tmp_path / "page.md"
     page.write_text(PAGE, encoding="utf-8")
     async with retriever(database_url) as opened:
@@ -91,7 +79,7 @@ async def test_a_file_that_became_empty_leaves_no_chunk(database_url: str, tmp_p
         assert await opened.count() == 0
 
 
-async def test_keywords_first_vectors_later(database_url: str, folder: Path) -> None:
+async def test_keywords_first_vectors_later(database_url, folder):
     async with retriever(database_url, model="none") as opened:
         await opened.index(folder)
         hits = await opened.search("banana")
@@ -101,7 +89,7 @@ async def test_keywords_first_vectors_later(database_url: str, folder: Path) -> 
             await opened.search("banana", mode="vector")
         with pytest.raises(EmbeddingsMissingError):
             await opened.embeddings.fill()
-    seen: list[Progress] = []
+    seen = []
     async with retriever(database_url) as opened:
         chunks = await opened.count()
         assert await opened.embeddings.fill(progress=seen.append) == chunks
@@ -115,7 +103,7 @@ async def test_keywords_first_vectors_later(database_url: str, folder: Path) -> 
         assert (await opened.index(folder)).added == 1
 
 
-async def test_another_model_is_refused(database_url: str, folder: Path) -> None:
+async def test_another_model_is_refused(database_url, folder):
     async with retriever(database_url) as opened:
         await opened.index(folder)
     with pytest.raises(ModelMismatchError, match="64 dimensions"):
@@ -126,19 +114,19 @@ async def test_another_model_is_refused(database_url: str, folder: Path) -> None
 class WaitingEmbedder(HashEmbedder):
     """Embeds documents only once it is let go."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(dimensions=64)
         self.reached = threading.Event()
         self.let_go = threading.Event()
 
-    def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def embed_documents(self, texts):
         if list(texts) != [probe.TEXT]:
             self.reached.set()
             assert self.let_go.wait(60)
         return super().embed_documents(texts)
 
 
-async def test_two_first_runs_that_read_different_texts_leave_one_version(database_url: str, folder: Path) -> None:
+async def test_two_first_runs_that_read_different_texts_leave_one_version(database_url, folder):
     page = folder / "keys.md"  # alone: a file that both cut alike would give them away by its keys
     page.write_text("# Keys\n\n" + "The first word of many. " * 200, encoding="utf-8")
     waiting = WaitingEmbedder()
@@ -157,8 +145,8 @@ async def test_two_first_runs_that_read_different_texts_leave_one_version(databa
         assert ("first" in words, "second" in words) == (False, True)
 
 
-async def test_progress_and_parameters(database_url: str, folder: Path) -> None:
-    seen: list[Progress] = []
+async def test_progress_and_parameters(database_url, folder):
+    seen = []
     async with retriever(database_url) as opened:
         await opened.index(folder, progress=seen.append)
         assert seen[-1].done == seen[-1].total == 3
@@ -169,7 +157,7 @@ async def test_progress_and_parameters(database_url: str, folder: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_large_collections_get_their_indexes(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_large_collections_get_their_indexes(database_url, monkeypatch):
     monkeypatch.setattr("semlex.store.indexes.choice.INDEX_FROM_ROWS", 500)
     async with retriever(database_url) as opened:
         texts = [f"text {number} about subject {number % 17}" for number in range(600)]
@@ -186,18 +174,16 @@ async def test_large_collections_get_their_indexes(database_url: str, monkeypatc
 
 
 @pytest.mark.parametrize("ending", ["error", "cancellation"])
-async def test_a_run_that_ends_early_leaves_nobody_reading(
-    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
-) -> None:
+async def test_a_run_that_ends_early_leaves_nobody_reading(database_url, tmp_path, monkeypatch, ending):
     for number in range(20):
         (tmp_path / f"{number:02}.txt").write_text(f"Text {number}.\n", encoding="utf-8")
     monkeypatch.setattr(file_run, "BATCH_CHUNKS", 10)
     prepare = file_run.prepare_file
-    begun: list[str] = []
-    ended: list[str] = []
+    begun = []
+    ended = []
     ahead, let_go = threading.Event(), threading.Event()
 
-    def held(file: FoundFile, *arguments: Any, **options: Any) -> Any:
+    def held(file, *arguments, **options):
         begun.append(file.uri)
         if len(begun) > 10:
             ahead.set()
@@ -206,7 +192,7 @@ async def test_a_run_that_ends_early_leaves_nobody_reading(
         ended.append(file.uri)
         return prepared
 
-    async def fail(*_: object) -> None:
+    async def fail(*_):
         await asyncio.to_thread(ahead.wait, LIMIT)
         if ending == "error":
             raise StoreError("the server has gone")
@@ -222,7 +208,7 @@ async def test_a_run_that_ends_early_leaves_nobody_reading(
         if ending == "cancellation":
             run.cancel()
 
-        def is_cancelled() -> bool:
+        def is_cancelled():
             """Each stage cancels the one before it: the last to be asked is the one that reads."""
             stages = asyncio.all_tasks() - before - {run}
             return bool(stages) and all(stage.cancelling() for stage in stages)

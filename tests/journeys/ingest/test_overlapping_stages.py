@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from semlex.embedding import probe
 from semlex.ingest import run as file_run
-from semlex.ingest.files.discovery import FoundFile
 from semlex.ingest.indexer import Indexer
-from semlex.ingest.progress import Progress
 from semlex.testing import HashEmbedder
 from tests.support.retrievers import opened
 from tests.support.waiting import eventually
@@ -26,17 +19,17 @@ FILES = 12
 class Counted(HashEmbedder):
     """Counts the texts that it was given."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(8)
         self.texts = 0
 
-    def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def embed_documents(self, texts):
         self.texts += len(texts) if list(texts) != [probe.TEXT] else 0
         return super().embed_documents(texts)
 
 
 @pytest.fixture
-def pages(tmp_path: Path) -> Path:
+def pages(tmp_path):
     for number in range(FILES):
         (tmp_path / f"{number:02}.txt").write_text(f"Text {number}.\n", encoding="utf-8")
     return tmp_path
@@ -45,20 +38,20 @@ def pages(tmp_path: Path) -> Path:
 class Held:
     """Lets nothing be written until it is let go, and sees how far the other stages have come."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch):
         self.let_go = asyncio.Event()
         self.reached = asyncio.Event()
-        self.prepared: list[str] = []
+        self.prepared = []
         self.written = self.most_ahead = 0
         write, prepare = Indexer.write_batch, file_run.prepare_file
 
-        async def held(indexer: Indexer, *arguments: Any) -> None:
+        async def held(indexer, *arguments):
             self.reached.set()
             await self.let_go.wait()
             await write(indexer, *arguments)
             self.written += 1  # a batch is a file here
 
-        def seen(file: FoundFile, *arguments: Any, **options: Any) -> Any:
+        def seen(file, *arguments, **options):
             self.prepared.append(file.uri)
             self.most_ahead = max(self.most_ahead, len(self.prepared) - self.written)
             return prepare(file, *arguments, **options)
@@ -67,9 +60,7 @@ class Held:
         monkeypatch.setattr(file_run, "prepare_file", seen)
 
 
-async def test_while_one_batch_is_written_others_are_embedded_and_read(
-    database_url: str, pages: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_while_one_batch_is_written_others_are_embedded_and_read(database_url, pages, monkeypatch):
     monkeypatch.setattr(file_run, "BATCH_CHUNKS", 1)
     held, model = Held(monkeypatch), Counted()
     async with opened(database_url, model) as store:
@@ -84,9 +75,7 @@ async def test_while_one_batch_is_written_others_are_embedded_and_read(
         assert set(report.stage_seconds) == {"read", "compare", "embed", "write"}
 
 
-async def test_files_are_read_ahead_up_to_a_bound(
-    database_url: str, pages: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_files_are_read_ahead_up_to_a_bound(database_url, pages, monkeypatch):
     monkeypatch.setattr(file_run, "BATCH_CHUNKS", 1)
     monkeypatch.setattr(file_run, "MAX_BYTES_AHEAD", 0)
     held = Held(monkeypatch)
@@ -98,16 +87,16 @@ async def test_files_are_read_ahead_up_to_a_bound(
         assert held.most_ahead == 1
 
 
-async def test_a_pool_of_one_connection_is_enough(database_url: str, pages: Path) -> None:
+async def test_a_pool_of_one_connection_is_enough(database_url, pages):
     async with opened(database_url, Counted(), max_connections=1) as store:
         assert (await store.index(pages)).added == FILES
         (pages / "00.txt").write_text("Changed.\n", encoding="utf-8")
         assert (await store.index(pages)).changed == 1
 
 
-async def test_every_stage_tells_how_far_it_is(database_url: str, pages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_every_stage_tells_how_far_it_is(database_url, pages, monkeypatch):
     monkeypatch.setattr(file_run, "BATCH_CHUNKS", 1)
-    told: list[Progress] = []
+    told = []
     async with opened(database_url, Counted()) as store:
         await store.index(pages, progress=told.append)
     for stage, unit in {"read": "files", "embed": "chunks", "write": "chunks"}.items():

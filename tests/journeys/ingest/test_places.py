@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +11,6 @@ from tests.support.chat_servers import answer_text, chat_server
 from tests.support.minimal_pdf import pdf
 from tests.support.open_xml import docx, workbook
 from tests.support.retrievers import sync_opened
-from tests.support.shell import Shell
 
 LONG = "Filler words that say nothing at all. " * 3
 # File -> a word in it, the hit's place, and its line.
@@ -33,9 +31,9 @@ SPANS = {"book.xlsx": "sheet Prices, rows 3-6", "pages.pdf": "p. 1-3"}
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     cells = [{"cell_type": "markdown", "source": "nothing"}, {"cell_type": "code", "source": "a = 1\nlynx()"}]
-    texts: dict[str, str | bytes] = {
+    texts = {
         "guide.md": "---\ntitle: Guide\n---\nFirst.\nAn otter.\n",
         "code.py": "one = 1\nbadger = 2\n",
         "rows.csv": 'name,text\none,"two\nlines"\n\nthree,words\nfour,a walrus\n',
@@ -53,7 +51,7 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-def test_every_output_has_the_place(shell: Shell, folder: Path) -> None:
+def test_every_output_has_the_place(shell, folder):
     with sync_opened(shell.environment["DATABASE_URL"]) as retriever:
         retriever.index(folder)
         for name, (word, place, line) in PLACES.items():
@@ -87,7 +85,7 @@ def test_every_output_has_the_place(shell: Shell, folder: Path) -> None:
 OWN_PLACE = re.compile(r"otter of (.+?)\ssleeps")
 
 
-def told_places() -> dict[str, bytes]:
+def told_places():
     """Files whose sentences name their own place."""
     cells = [{"cell_type": "markdown", "source": f"The otter of cell {n} sleeps."} for n in range(1, 6)]
     return {
@@ -103,7 +101,7 @@ def told_places() -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("chunk_tokens", [16, 60, 400])
-def test_a_citation_has_the_place_of_its_quote(database_url: str, tmp_path: Path, chunk_tokens: int) -> None:
+def test_a_citation_has_the_place_of_its_quote(database_url, tmp_path, chunk_tokens):
     files = told_places()
     for name, data in files.items():
         (tmp_path / name).write_bytes(data)
@@ -127,7 +125,7 @@ def test_a_citation_has_the_place_of_its_quote(database_url: str, tmp_path: Path
             assert has_spans == (name != "lines.md")
 
 
-def test_only_the_pages_of_a_replaced_text_and_of_lost_words_are_known(database_url: str, tmp_path: Path) -> None:
+def test_only_the_pages_of_a_replaced_text_and_of_lost_words_are_known(database_url, tmp_path):
     (tmp_path / "pages.pdf").write_bytes(pdf([[(12, f"On page {n} is bed {n}.")] for n in range(1, 4)]))
     quotes = ["is bed 2.", "page 2 is bed 2. On page 3 is bed", "page 2 is bad 2", "nobody wrote this"]
     said = answer_text([("Said.", [(1, quote)]) for quote in quotes])

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
-from numpy.typing import NDArray
 
-from semlex import PostgreSQLRetriever
 from semlex.errors import ConfigurationError
 from semlex.testing import HashEmbedder
 from tests.support.minimal_pdf import pdf
 from tests.support.retrievers import opened
-from tests.support.shell import Shell
 
 TABLE = """sku,title,description,colour
 A-1,Kettle,"Boils water, quickly",red
@@ -29,11 +22,11 @@ A-3,Pan,Fries an egg,red
 class Watched(HashEmbedder):
     """Remembers what it has embedded."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(64)
-        self.texts: list[str] = []
+        self.texts = []
 
-    def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def embed_documents(self, texts):
         self.texts += texts
         return super().embed_documents(texts)
 
@@ -41,9 +34,9 @@ class Watched(HashEmbedder):
 retriever = partial(opened, collection="records")
 
 
-async def test_a_row_is_found_by_its_text_and_by_its_fields(database_url: str, tmp_path: Path) -> None:
+async def test_a_row_is_found_by_its_text_and_by_its_fields(database_url, tmp_path):
     (tmp_path / "shop.csv").write_text(TABLE, encoding="utf-8")
-    fields: dict[str, Any] = {"text_fields": ["title", "description"], "id_field": "sku"}
+    fields = {"text_fields": ["title", "description"], "id_field": "sku"}
     model = Watched()
     async with retriever(database_url, model or 64) as opened:
         report = await opened.index(tmp_path, **fields)
@@ -65,7 +58,7 @@ async def test_a_row_is_found_by_its_text_and_by_its_fields(database_url: str, t
         assert await opened.count() == 3  # what was stored before is still found
 
 
-async def test_notebooks_chunks_and_front_matter(database_url: str, tmp_path: Path) -> None:
+async def test_notebooks_chunks_and_front_matter(database_url, tmp_path):
     cells = [
         {"cell_type": "markdown", "source": "# Ships\n\n## Sailing"},
         {
@@ -97,14 +90,14 @@ async def test_notebooks_chunks_and_front_matter(database_url: str, tmp_path: Pa
         assert not await opened.search("safe", mode="keyword")
 
 
-async def test_the_fields_are_remembered(database_url: str, tmp_path: Path) -> None:
+async def test_the_fields_are_remembered(database_url, tmp_path):
     (tmp_path / "shop.csv").write_text(TABLE, encoding="utf-8")
     (tmp_path / "page.md").write_text("# A page\n\nWords.\n", encoding="utf-8")
     old = "Die Größe und die Länge der Möbel, für die wir Maße nähmen. " * 20
     (tmp_path / "old.txt").write_bytes(old.encode("cp1252"))
-    fields: dict[str, Any] = {"text_fields": ["title"], "id_field": "sku", "detect_encoding": True}
+    fields = {"text_fields": ["title"], "id_field": "sku", "detect_encoding": True}
 
-    async def texts(opened: PostgreSQLRetriever) -> set[str]:
+    async def texts(opened):
         return {chunk.content for chunk in await opened.list_chunks(limit=10, filters={"sku": ["A-1", "A-2", "A-3"]})}
 
     async with retriever(database_url, 64) as opened:
@@ -124,15 +117,15 @@ async def test_the_fields_are_remembered(database_url: str, tmp_path: Path) -> N
         assert await texts(opened) != {"Kettle", "Lamp", "Pan"}
 
 
-async def test_options_of_another_kind_are_refused(database_url: str, tmp_path: Path) -> None:
-    wrong: dict[str, Any] = {"text_fields": "title", "id_field": "", "detect_encoding": 1}
+async def test_options_of_another_kind_are_refused(database_url, tmp_path):
+    wrong = {"text_fields": "title", "id_field": "", "detect_encoding": 1}
     async with retriever(database_url, 64) as opened:
         for name, value in (*wrong.items(), ("text_fields", [1])):
             with pytest.raises(ConfigurationError, match=name):
                 await opened.index(tmp_path, **{name: value})
 
 
-def test_the_command_line_names_fields_and_tells_what_it_skipped(shell: Shell) -> None:
+def test_the_command_line_names_fields_and_tells_what_it_skipped(shell):
     folder = shell.folder / "shop"
     (folder / "_build").mkdir(parents=True)
     (folder / "shop.csv").write_text(TABLE, encoding="utf-8")
@@ -151,7 +144,7 @@ def test_the_command_line_names_fields_and_tells_what_it_skipped(shell: Shell) -
     assert report["skipped"]["format"] == {".bin": 1, ".log": 1}
 
 
-async def test_pages_are_found_and_filtered_by(database_url: str, tmp_path: Path) -> None:
+async def test_pages_are_found_and_filtered_by(database_url, tmp_path):
     pages = [[(20, f"Chapter {name}"), (12, f"All about the {name} and its sound.")] for name in ("owl", "cat", "bee")]
     (tmp_path / "animals.pdf").write_bytes(pdf(pages, info="/Title (Animals)"))
     (tmp_path / "plain.txt").write_text("A sound without pages.")

@@ -6,20 +6,17 @@ import asyncio
 import json
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import psycopg
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
-from numpy.typing import NDArray
 
-from semlex import BulkIngestConfig, Document, PostgreSQLRetriever
+from semlex import BulkIngestConfig, Document
 from semlex.testing import HashEmbedder
 from tests.support.properties import examples
 from tests.support.retrievers import opened, sync_opened
@@ -31,34 +28,34 @@ PAGE = (
 )
 
 
-options: dict[str, Any] = {"model": 16, "collection": "c"}
+options = {"model": 16, "collection": "c"}
 
 
-def rows(url: str, table: str, columns: str = "*") -> list[tuple[Any, ...]]:
+def rows(url, table, columns="*"):
     with psycopg.connect(url) as connection:
-        return connection.execute(f"SELECT {columns} FROM semlex.c_{table}").fetchall()  # type: ignore[arg-type] # noqa: S608
+        return connection.execute(f"SELECT {columns} FROM semlex.c_{table}").fetchall()  # noqa: S608
 
 
-def write(path: Path, text: str) -> None:
+def write(path, text):
     path.write_text(text, encoding="utf-8")
 
 
 @pytest.fixture
-def page(tmp_path: Path) -> Path:
+def page(tmp_path):
     path = tmp_path / "keys.md"
     write(path, PAGE)
     return path
 
 
 @pytest.fixture
-async def store(database_url: str, page: Path) -> AsyncIterator[PostgreSQLRetriever]:
+async def store(database_url, page):
     async with opened(database_url, **options) as store:
         await store.index(page, chunk_tokens=200, overlap_tokens=0)
         await store.add_documents([Document("ninety ships", {"n": 1}, id="added")])
         yield store
 
 
-async def read(store: PostgreSQLRetriever, way: str, chunk_id: str) -> Document:
+async def read(store, way, chunk_id):
     if way == "get":
         return (await store.get([chunk_id]))[0]
     found = next(hit for hit in await store.search("ninety", top_k=100) if hit.id == chunk_id)
@@ -68,14 +65,12 @@ async def read(store: PostgreSQLRetriever, way: str, chunk_id: str) -> Document:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["get", "search", "plain"])
-async def test_what_is_read_changed_and_stored_is_there_once(
-    store: PostgreSQLRetriever, database_url: str, way: str
-) -> None:
+async def test_what_is_read_changed_and_stored_is_there_once(store, database_url, way):
     for origin in ("indexed", "added"):
         await check_changed(store, database_url, way, origin)
 
 
-async def check_changed(store: PostgreSQLRetriever, database_url: str, way: str, origin: str) -> None:
+async def check_changed(store, database_url, way, origin):
     before = await store.count()
     ids = [hit.id for hit in await store.search("ninety", mode="keyword")]
     chunk_id = next(one for one in ids if (one == "added") == (origin == "added"))
@@ -106,7 +101,7 @@ async def check_changed(store: PostgreSQLRetriever, database_url: str, way: str,
     assert await store.count() == before - 1
 
 
-async def test_scores_of_a_hit_are_not_stored(store: PostgreSQLRetriever, database_url: str) -> None:
+async def test_scores_of_a_hit_are_not_stored(store, database_url):
     hits = await store.search("ninety", top_k=100)
     assert hits[0].metadata["similarity"] == hits[0].vector_score
     await store.upsert(hits)
@@ -116,9 +111,7 @@ async def test_scores_of_a_hit_are_not_stored(store: PostgreSQLRetriever, databa
     assert len(again) == len(hits)
 
 
-async def test_metadata_alone_costs_no_embedding_and_the_file_wins_when_it_changes(
-    store: PostgreSQLRetriever, page: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_metadata_alone_costs_no_embedding_and_the_file_wins_when_it_changes(store, page, monkeypatch):
     (hit,) = await store.search("rotate", mode="keyword", top_k=1)
     with monkeypatch.context() as patched:
         patched.delattr(HashEmbedder, "embed_documents")
@@ -137,7 +130,7 @@ async def test_metadata_alone_costs_no_embedding_and_the_file_wins_when_it_chang
 
 
 @pytest.mark.slow
-async def test_two_writers_of_an_indexed_chunk_and_of_its_file(database_url: str, page: Path) -> None:
+async def test_two_writers_of_an_indexed_chunk_and_of_its_file(database_url, page):
     text = "\n\n".join(f"## Part {n}\n\nWords of part {n} are {n * n}." for n in range(60))
     async with (
         opened(database_url, **options) as one,
@@ -147,12 +140,12 @@ async def test_two_writers_of_an_indexed_chunk_and_of_its_file(database_url: str
         await one.index(page, chunk_tokens=30, overlap_tokens=0)
         chunks = await one.get([hit.id for hit in await one.search("words", top_k=1000)])
 
-        async def change(store: PostgreSQLRetriever, order: int) -> None:
+        async def change(store, order):
             for number in range(6):
                 documents = [Document(f"{chunk.content} {number}", {}, chunk.id) for chunk in chunks[::order]]
                 await store.upsert(documents)
 
-        async def rewrite() -> None:
+        async def rewrite():
             for number in range(6):
                 write(page, f"{text}\n\n## New {number}\n\nNew.\n")
                 await other.index(page, chunk_tokens=30, overlap_tokens=0)
@@ -169,7 +162,7 @@ class Meanwhile(HashEmbedder):
 
     deed: Callable[[], object] | None = None
 
-    def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def embed_documents(self, texts):
         deed, self.deed = self.deed, None
         if deed is not None:
             deed()
@@ -186,11 +179,11 @@ DEEDS = [
 
 @pytest.mark.parametrize(("way", "deed", "small_batch_rows"), DEEDS)
 async def test_a_text_whose_vector_another_writer_takes_meanwhile_is_embedded_again(
-    database_url: str, page: Path, way: str, deed: str, small_batch_rows: int
-) -> None:
+    database_url, page, way, deed, small_batch_rows
+):
     embedder = Meanwhile(16)
     bulk = BulkIngestConfig(small_batch_rows=small_batch_rows)
-    cut: dict[str, Any] = {"chunk_tokens": 200, "overlap_tokens": 0}
+    cut = {"chunk_tokens": 200, "overlap_tokens": 0}
     async with opened(database_url, embedder, collection="c", bulk=bulk) as store:
         with sync_opened(database_url, **options) as other:
             await store.index(page, **cut)
@@ -199,7 +192,7 @@ async def test_a_text_whose_vector_another_writer_takes_meanwhile_is_embedded_ag
             of_file = [hit.id for hit in await store.search("rotate", mode="keyword")]
             victims = of_file if way == "index" else ["added 1"]
             every = [hit.id for hit in await store.search("ships", top_k=100)]
-            deeds: dict[str, Callable[[], object]] = {
+            deeds = {
                 "changes": lambda: other.upsert([Document("Another text.", {}, one) for one in victims]),
                 "deletes": lambda: other.delete(victims),
                 "forgets": lambda: other.delete([*every, *victims]),
@@ -236,32 +229,32 @@ class Store(RuleBasedStateMachine):
     url: str
 
     @initialize(small=st.sampled_from([0, 64]))
-    def open(self, small: int) -> None:
+    def open(self, small):
         self.folder = Path(tempfile.mkdtemp(prefix="semlex-model-"))
         self.store = sync_opened(self.url, bulk=BulkIngestConfig(small_batch_rows=small), **options)
         self.store.initialize()
-        self.expected: dict[str, tuple[str, dict[str, Any]]] = {}
-        self.files: dict[str, tuple[str, set[str]]] = {}
+        self.expected = {}
+        self.files = {}
 
     @rule(texts=st.dictionaries(OWN_IDS, TEXTS, min_size=1), skip=st.booleans())
-    def add(self, texts: dict[str, str], skip: bool) -> None:
+    def add(self, texts, skip):
         documents = [Document(text, {"own": text}, id=chunk_id) for chunk_id, text in texts.items()]
         self.store.add_documents(documents, on_duplicate="skip" if skip else "update")
         added = {document.id: (document.content, document.metadata) for document in documents}
         self.expected = added | self.expected if skip else self.expected | added
 
-    def stored(self) -> list[str]:
+    def stored(self):
         """All ids, in an order that is the same in every run: ids of chunks of files follow from the folder's name."""
         files = {chunk_id: name for name, (_, owned) in self.files.items() for chunk_id in owned}
         return sorted(self.expected, key=lambda one: (files.get(one, ""), self.expected[one][0], one))
 
     @precondition(lambda self: self.expected)
     @rule(data=st.data(), text=st.none() | TEXTS, found=st.booleans())
-    def change(self, data: st.DataObject, text: str | None, found: bool) -> None:
+    def change(self, data, text, found):
         chunk_id = data.draw(st.sampled_from(self.stored()))
         if found:
             hits = self.store.search(self.expected[chunk_id][0], top_k=1000)
-            document: Document = next(hit for hit in hits if hit.id == chunk_id)
+            document = next(hit for hit in hits if hit.id == chunk_id)
         else:
             (document,) = self.store.get([chunk_id])
         document.content = text or document.content
@@ -271,7 +264,7 @@ class Store(RuleBasedStateMachine):
 
     @precondition(lambda self: self.expected)
     @rule(data=st.data())
-    def delete(self, data: st.DataObject) -> None:
+    def delete(self, data):
         chosen = data.draw(st.lists(st.sampled_from(self.stored()), min_size=1, max_size=3, unique=True))
         assert self.store.delete(chosen).chunks == len(chosen)
         for chunk_id in chosen:
@@ -280,7 +273,7 @@ class Store(RuleBasedStateMachine):
         self.files = {name: file for name, file in self.files.items() if not file[1].isdisjoint(self.expected)}
 
     @rule(name=st.sampled_from(["one.md", "two.md"]), sections=st.lists(TEXTS, min_size=1, max_size=3))
-    def index(self, name: str, sections: list[str]) -> None:
+    def index(self, name, sections):
         text = "\n\n".join(f"# {section}\n\nText {section} {number}." for number, section in enumerate(sections))
         (self.folder / name).write_text(text, encoding="utf-8")
         report = self.store.index(self.folder / name, chunk_tokens=20, overlap_tokens=0)
@@ -298,7 +291,7 @@ class Store(RuleBasedStateMachine):
         self.expected |= {hit.id: (hit.content, {}) for hit in chunks}
         self.files[name] = (text, {hit.id for hit in chunks})
 
-    def teardown(self) -> None:
+    def teardown(self):
         if not hasattr(self, "store"):
             return
         try:
@@ -319,8 +312,8 @@ class Store(RuleBasedStateMachine):
 
 
 @pytest.mark.slow
-def test_every_sequence_of_writes_is_as_with_a_dictionary(database_url: str, full: bool) -> None:
+def test_every_sequence_of_writes_is_as_with_a_dictionary(database_url, full):
     Store.url = database_url
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(
         Store, settings=settings(max_examples=400 if full else examples(8), stateful_step_count=12, deadline=None)
     )

@@ -8,15 +8,12 @@ import random
 import signal
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import astuple
-from pathlib import Path
 
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from semlex import SyncRetriever
 from semlex.errors import StoreError
 from semlex.ingest.loaders import office
 from semlex.ingest.loaders.worker import MAX_SECONDS, Worker
@@ -28,17 +25,17 @@ from tests.support.retrievers import opened, sync_opened
 pytestmark = pytest.mark.slow
 
 
-def impatient(url: str) -> SyncRetriever:
+def impatient(url):
     """Waits no longer than a second for a lock, instead of a minute."""
     return sync_opened(make_conninfo(url, options="-c lock_timeout=1s"), "none", collection="runs")  # expires
 
 
-def contents(retriever: SyncRetriever) -> Counter[tuple[str | None, str]]:
+def contents(retriever):
     return Counter((hit.source_document, hit.content) for hit in retriever.search("page words", top_k=1000))
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     root = tmp_path / "docs"
     (root / "below").mkdir(parents=True)
     for number in range(6):
@@ -49,7 +46,7 @@ def folder(tmp_path: Path) -> Path:
 # --- at once ----------------------------------------------------------------------------------------------------------
 
 
-def change(root: Path) -> None:
+def change(root):
     """Makes, changes, renames or removes a file."""
     files = sorted(root.rglob("*.md"))
     target = root / random.choice((".", "below")) / f"{random.randrange(30)}.md"
@@ -64,10 +61,10 @@ def change(root: Path) -> None:
             random.choice(files).write_text(f"Other words: {random.random()}")
 
 
-def test_three_syncs_at_once_of_a_folder_that_changes(database_url: str, folder: Path, full: bool) -> None:
-    errors: list[BaseException] = []
+def test_three_syncs_at_once_of_a_folder_that_changes(database_url, folder, full):
+    errors = []
 
-    def run() -> None:
+    def run():
         try:
             with sync_opened(database_url, "none", collection="runs") as retriever:
                 retriever.sync(folder)
@@ -100,20 +97,20 @@ def test_three_syncs_at_once_of_a_folder_that_changes(database_url: str, folder:
 
 
 @contextmanager
-def stopped(url: str, folder: Path, moment: str) -> Iterator[Program]:
+def stopped(url, folder, moment):
     """A synchronisation in a process that stands still at a moment."""
     with Program(stopping_client.main, url, folder, moment) as client:
         client.until_stopped()
         yield client
 
 
-def rewrite(folder: Path) -> None:
+def rewrite(folder):
     for number in range(6):
         (folder / f"{number}.md").write_text(f"# Page {number}\n\nNew words of the page.\n")
 
 
 @pytest.mark.parametrize("ending", [signal.SIGCONT, signal.SIGKILL])
-def test_a_run_that_stands_still_inside_a_transaction(database_url: str, folder: Path, ending: signal.Signals) -> None:
+def test_a_run_that_stands_still_inside_a_transaction(database_url, folder, ending):
     with sync_opened(database_url, "none", collection="runs") as retriever, impatient(database_url) as hurried:
         retriever.sync(folder)
         before = contents(retriever)
@@ -131,7 +128,7 @@ def test_a_run_that_stands_still_inside_a_transaction(database_url: str, folder:
         }
 
 
-def test_a_run_that_stands_still_while_it_reads_is_in_nobodys_way(database_url: str, folder: Path) -> None:
+def test_a_run_that_stands_still_while_it_reads_is_in_nobodys_way(database_url, folder):
     with sync_opened(database_url, "none", collection="runs") as retriever:
         with stopped(database_url, folder, "reading") as client:
             assert retriever.sync(folder).done.added == 6
@@ -148,9 +145,7 @@ def test_a_run_that_stands_still_while_it_reads_is_in_nobodys_way(database_url: 
 # --- the process that reads office files ------------------------------------------------------------------------------
 
 
-async def test_a_reader_that_stands_still_costs_its_file(
-    database_url: str, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_reader_that_stands_still_costs_its_file(database_url, folder, monkeypatch):
     clock = ManualClock()
     worker = Worker(max_seconds=MAX_SECONDS, clock=clock)
     monkeypatch.setattr(office, "WORKER", worker)

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from semlex import SyncRetriever
 from semlex.errors import ConfigurationError
 from semlex.ingest import run as file_run
 from semlex.ingest.files.roots import plan_places
@@ -19,7 +15,7 @@ from tests.support.retrievers import sync_opened
 
 
 @pytest.fixture
-def handbook(tmp_path: Path) -> Path:
+def handbook(tmp_path):
     """A folder with three pages, one of them in a folder below."""
     root = tmp_path / "here" / "handbook"
     (root / "guide").mkdir(parents=True)
@@ -30,12 +26,12 @@ def handbook(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def store(database_url: str) -> Iterator[SyncRetriever]:
+def store(database_url):
     with sync_opened(database_url) as retriever:
         yield retriever
 
 
-def places(store: SyncRetriever) -> set[tuple[str, str]]:
+def places(store):
     return {(hit.source, hit.source_document) for hit in store.search("key shutter zenith", 20)}
 
 
@@ -43,7 +39,7 @@ def places(store: SyncRetriever) -> set[tuple[str, str]]:
 
 
 @pytest.mark.slow
-def test_a_path_below_a_source_belongs_to_it(store: SyncRetriever, handbook: Path) -> None:
+def test_a_path_below_a_source_belongs_to_it(store, handbook):
     assert store.index(handbook).added == 3
     for path in (handbook / "guide", handbook / "guide" / "start.md", handbook / "keys.md", handbook):
         report = store.index(path)
@@ -58,7 +54,7 @@ def test_a_path_below_a_source_belongs_to_it(store: SyncRetriever, handbook: Pat
     assert (source.name, source.root, source.documents, source.chunks) == ("handbook", str(handbook), 4, 4)
 
 
-def test_hits_say_where_they_stand(store: SyncRetriever, handbook: Path) -> None:
+def test_hits_say_where_they_stand(store, handbook):
     store.index(handbook)
     store.add_documents([Document("the shutter of a camera", {"source_document": "camera.txt"}, "a")])
     hits = {hit.source_document: hit for hit in store.search("shutter", 2, mode="keyword")}
@@ -69,7 +65,7 @@ def test_hits_say_where_they_stand(store: SyncRetriever, handbook: Path) -> None
     assert (got.source, got.root, got.source_document) == (page.source, page.root, page.source_document)
 
 
-def test_a_path_that_contains_sources_is_refused(store: SyncRetriever, handbook: Path) -> None:
+def test_a_path_that_contains_sources_is_refused(store, handbook):
     store.index(handbook / "guide")
     for path in (handbook, handbook.parent, handbook / "keys.md"):
         with pytest.raises(ConfigurationError) as caught:
@@ -82,20 +78,20 @@ def test_a_path_that_contains_sources_is_refused(store: SyncRetriever, handbook:
         store.index(handbook / "guide", handbook)
 
 
-def test_one_call_for_a_folder_and_what_lies_in_it(store: SyncRetriever, handbook: Path) -> None:
+def test_one_call_for_a_folder_and_what_lies_in_it(store, handbook):
     report = store.index(handbook / "guide" / "end.md", handbook / "guide", handbook)
     assert (report.added, report.unchanged) == (3, 0)
     assert [source.name for source in store.documents.sources()] == ["handbook"]
 
 
-def test_a_file_is_of_the_source_of_its_folder(store: SyncRetriever, handbook: Path) -> None:
+def test_a_file_is_of_the_source_of_its_folder(store, handbook):
     assert store.index(handbook / "keys.md").added == 1
     assert places(store) == {("handbook", "keys.md")}
     assert store.index(handbook).added == 2
 
 
 @pytest.mark.slow
-def test_names(store: SyncRetriever, handbook: Path) -> None:
+def test_names(store, handbook):
     other = handbook.parent.parent / "there" / "handbook"
     shutil.copytree(handbook, other)
     store.index(handbook)
@@ -117,15 +113,15 @@ def test_names(store: SyncRetriever, handbook: Path) -> None:
     assert [source.name for source in store.documents.sources()] == ["handbook", "second"]
 
 
-def _new(folder: Path) -> Path:
+def _new(folder):
     folder.mkdir()
     (folder / "a.md").write_text("a", encoding="utf-8")
     return folder
 
 
-def test_two_processes_make_one_source(database_url: str, handbook: Path) -> None:
-    async def both() -> list[int]:
-        def run() -> int:
+def test_two_processes_make_one_source(database_url, handbook):
+    async def both():
+        def run():
             with sync_opened(database_url) as retriever:
                 return retriever.index(handbook).added
 
@@ -142,13 +138,11 @@ def test_two_processes_make_one_source(database_url: str, handbook: Path) -> Non
     ("roots", "told"),
     [(("", "guide"), "contains sources whose files"), (("guide", ""), "lies in the folder of the source 'handbook'")],
 )
-def test_a_source_that_appears_above_or_below_meanwhile(
-    store: SyncRetriever, handbook: Path, monkeypatch: pytest.MonkeyPatch, roots: tuple[str, str], told: str
-) -> None:
+def test_a_source_that_appears_above_or_below_meanwhile(store, handbook, monkeypatch, roots, told):
     mine, others = (handbook / part for part in roots)
     found = file_run.list_files
 
-    def late(*arguments: Any) -> Any:
+    def late(*arguments):
         monkeypatch.setattr(file_run, "list_files", found)
         with sync_opened(store.asynchronous._resources.server.db_url or "") as other:
             other.index(others)
@@ -161,7 +155,7 @@ def test_a_source_that_appears_above_or_below_meanwhile(
     assert source.root == str(others)
 
 
-def test_plans() -> None:
+def test_plans():
     assert plan_places([], {"a": "/a"}) == ([], [])
     with pytest.raises(ConfigurationError, match="has no name that could become the source"):
         plan_places(["/"], {})
@@ -173,7 +167,7 @@ def test_plans() -> None:
 
 
 @pytest.mark.slow
-def test_a_tree_that_moved_is_the_same_source(store: SyncRetriever, handbook: Path) -> None:
+def test_a_tree_that_moved_is_the_same_source(store, handbook):
     store.index(handbook)
     before = {hit.id for hit in store.search("key shutter zenith", 20)}
     moved = handbook.parent.parent / "container" / "handbook"
@@ -188,7 +182,7 @@ def test_a_tree_that_moved_is_the_same_source(store: SyncRetriever, handbook: Pa
 
 
 @pytest.mark.slow
-def test_the_same_tree_in_another_place_has_the_same_documents(database_url: str, handbook: Path) -> None:
+def test_the_same_tree_in_another_place_has_the_same_documents(database_url, handbook):
     copy = handbook.parent.parent / "other" / "handbook"
     shutil.copytree(handbook, copy)
     ids = []
@@ -200,7 +194,7 @@ def test_the_same_tree_in_another_place_has_the_same_documents(database_url: str
 
 
 @pytest.mark.slow
-def test_a_source_cannot_move_into_another(store: SyncRetriever, handbook: Path) -> None:
+def test_a_source_cannot_move_into_another(store, handbook):
     store.index(handbook / "guide")
     other = _new(handbook.parent / "other")
     store.index(other)
@@ -218,7 +212,7 @@ def test_a_source_cannot_move_into_another(store: SyncRetriever, handbook: Path)
 
 
 @pytest.mark.slow
-def test_a_removed_source_comes_back_from_another_folder(store: SyncRetriever, handbook: Path) -> None:
+def test_a_removed_source_comes_back_from_another_folder(store, handbook):
     store.index(handbook)
     before = {hit.id for hit in store.search("key shutter zenith", 20)}
     assert store.delete(source="handbook", dry_run=True).documents == 3
@@ -239,7 +233,7 @@ def test_a_removed_source_comes_back_from_another_folder(store: SyncRetriever, h
 
 
 @pytest.mark.slow
-def test_a_run_says_how_many_files_have_vanished(store: SyncRetriever, handbook: Path) -> None:
+def test_a_run_says_how_many_files_have_vanished(store, handbook):
     store.index(handbook)
     (handbook / "keys.md").unlink()
     (handbook / "guide" / "end.md").unlink()
@@ -253,7 +247,7 @@ def test_a_run_says_how_many_files_have_vanished(store: SyncRetriever, handbook:
     assert places(store) == {("handbook", "guide/start.md")}
 
 
-def test_a_file_that_cannot_be_looked_at_has_not_vanished(store: SyncRetriever, handbook: Path) -> None:
+def test_a_file_that_cannot_be_looked_at_has_not_vanished(store, handbook):
     store.index(handbook)
     (handbook / "keys.md").write_bytes(b"\0")  # no text any more
     report = store.index(handbook)
@@ -265,7 +259,7 @@ def test_a_file_that_cannot_be_looked_at_has_not_vanished(store: SyncRetriever, 
     assert store.count() == 3
 
 
-def test_files_of_a_drive_that_is_not_mounted_have_not_vanished(store: SyncRetriever, handbook: Path) -> None:
+def test_files_of_a_drive_that_is_not_mounted_have_not_vanished(store, handbook):
     store.index(handbook)
     shutil.rmtree(handbook)
     handbook.mkdir()

@@ -7,13 +7,10 @@ import random
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from semlex import SyncRetriever
 from semlex.proof.folders import age, write
 from tests.support.folders import TEMPORARY
 from tests.support.synchronised import CountingEmbedder, contents, counts, opened
@@ -31,12 +28,12 @@ class Folder:
         chance: What decides.
     """
 
-    def __init__(self, root: Path, chance: random.Random) -> None:
+    def __init__(self, root, chance):
         self.root, self._chance = root, chance
         root.mkdir()
         write(root / "always.md", "# Always\n\nThis one stays, so that the folder is never empty.\n")
 
-    def happen(self) -> None:
+    def happen(self):
         there = [name for name in NAMES if (self.root / name).exists()]
         act = self._chance.choice(
             (self._write, self._write, self._rename, self._rename, self._swap, self._copy, self._delete, self._touch)
@@ -46,44 +43,44 @@ class Folder:
         else:
             act(there)
 
-    def _text(self) -> str:
+    def _text(self):
         sections = [
             f"# {self._chance.choice(WORDS)}\n\n" + " ".join(self._chance.choices(WORDS, k=3))
             for _ in range(self._chance.randint(0, 3))
         ]
         return "\n\n".join(sections)
 
-    def _write(self, there: Sequence[str]) -> None:
+    def _write(self, there):
         path = self.root / self._chance.choice(NAMES)
         write(path, self._text())
         if self._chance.random() < 0.3:
             os.utime(path)  # as young as most files are when they are read
 
-    def _rename(self, there: Sequence[str]) -> None:
+    def _rename(self, there):
         target = self.root / self._chance.choice(NAMES)
         target.parent.mkdir(exist_ok=True)
         (self.root / self._chance.choice(there)).rename(target)
 
-    def _swap(self, there: Sequence[str]) -> None:
+    def _swap(self, there):
         one, other = (self.root / self._chance.choice(there) for _ in range(2))
         if one != other:
             one.rename(self.root / "aside")
             other.rename(one)
             (self.root / "aside").rename(other)
 
-    def _copy(self, there: Sequence[str]) -> None:
+    def _copy(self, there):
         source, target = self.root / self._chance.choice(there), self.root / self._chance.choice(NAMES)
         target.parent.mkdir(exist_ok=True)
         if source != target:
             shutil.copy2(source, target)
 
-    def _delete(self, there: Sequence[str]) -> None:
+    def _delete(self, there):
         (self.root / self._chance.choice(there)).unlink()
 
-    def _touch(self, there: Sequence[str]) -> None:
+    def _touch(self, there):
         age(self.root / self._chance.choice(there))
 
-    def state(self) -> Counter[tuple[str, bytes]]:
+    def state(self):
         """Every file's bytes, with its name where that is part of what is embedded."""
         return Counter(
             (path.name if path.suffix == ".py" else path.suffix, path.read_bytes())
@@ -92,7 +89,7 @@ class Folder:
         )
 
 
-def chunks_of(store: SyncRetriever, folder: Folder, state: Counter[tuple[str, bytes]]) -> int:
+def chunks_of(store, folder, state):
     """How many chunks files of these contents have, as they are stored."""
     total = 0
     number = Counter(chunk.source_document for chunk in store.list_chunks(limit=1_000))
@@ -105,7 +102,7 @@ def chunks_of(store: SyncRetriever, folder: Folder, state: Counter[tuple[str, by
     return total
 
 
-def answers(store: SyncRetriever) -> list[list[tuple[Any, ...]]]:
+def answers(store):
     return [
         sorted(
             (
@@ -123,7 +120,7 @@ def answers(store: SyncRetriever) -> list[list[tuple[Any, ...]]]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_any_history_ends_as_a_new_index_of_the_folder(database_url: str, full: bool) -> None:
+def test_any_history_ends_as_a_new_index_of_the_folder(database_url, full):
     for number in range(1_000 if full else 6):
         seed = random.randrange(2**32)
         base = Path(tempfile.mkdtemp(prefix="semlex-test-", dir=TEMPORARY))
@@ -136,10 +133,10 @@ def test_any_history_ends_as_a_new_index_of_the_folder(database_url: str, full: 
             shutil.rmtree(base)
 
 
-def _try_history(url: str, root: Path, number: int, seed: int) -> None:
+def _try_history(url, root, number, seed):
     chance = random.Random(seed)
     folder = Folder(root, chance)
-    before: Counter[tuple[str, bytes]] = Counter()
+    before = Counter()
     with opened(url, f"kept_{number}") as kept, opened(url, f"new_{number}") as new:
         for step in range(steps := chance.randint(2, 12)):
             folder.happen()

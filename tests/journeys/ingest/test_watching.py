@@ -6,10 +6,7 @@ import asyncio
 import errno
 import signal
 import sys
-from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
-from pathlib import Path
-from typing import Any, Self
 
 import pytest
 import watchfiles
@@ -21,7 +18,6 @@ from semlex.ingest.files.discovery import FileProblem
 from semlex.ingest.progress import DocumentName, SyncPlan
 from tests.support.manual_clock import ManualClock
 from tests.support.retrievers import opened, sync_opened
-from tests.support.shell import Shell
 from tests.support.waiting import LIMIT, eventually
 
 pytestmark = pytest.mark.slow
@@ -31,12 +27,12 @@ LOST = ConnectionFailedError("the server is gone")
 FULL = StoreError("no space left", sqlstate="53100")
 
 
-def report_of(*, added: int = 0, problems: Sequence[FileProblem] = ()) -> SyncReport:
+def report_of(*, added=0, problems=()):
     return SyncReport(SyncPlan([DocumentName("docs", str(number)) for number in range(added)], problems=problems))
 
 
 @pytest.fixture
-def docs(tmp_path: Path) -> Path:
+def docs(tmp_path):
     """A folder with one page."""
     root = tmp_path / "docs"
     root.mkdir()
@@ -44,12 +40,12 @@ def docs(tmp_path: Path) -> Path:
     return root
 
 
-async def following(reports: AsyncIterator[SyncReport]) -> SyncReport:
+async def following(reports):
     return await asyncio.wait_for(anext(reports), LIMIT)
 
 
 @pytest.mark.parametrize("poll", [False, True])
-async def test_what_changes_is_found(database_url: str, docs: Path, poll: bool) -> None:
+async def test_what_changes_is_found(database_url, docs, poll):
     async with opened(database_url) as store, aclosing(store.watch(docs, poll=poll)) as reports:
         first = await following(reports)
         assert (first.done.added, first.watched_by) == (1, "polling" if poll else "events")
@@ -64,7 +60,7 @@ async def test_what_changes_is_found(database_url: str, docs: Path, poll: bool) 
         assert {chunk.source_document for chunk in await store.list_chunks(limit=10)} == {"a.md", "sub/c.md"}
 
 
-async def test_a_change_while_the_folder_is_read_is_not_missed(database_url: str, docs: Path) -> None:
+async def test_a_change_while_the_folder_is_read_is_not_missed(database_url, docs):
     async with opened(database_url) as store, aclosing(store.watch(docs)) as reports:
         await following(reports)
         (docs / "b.md").write_text("b", encoding="utf-8")
@@ -74,12 +70,10 @@ async def test_a_change_while_the_folder_is_read_is_not_missed(database_url: str
         assert [name.source_document for name in (await following(reports)).plan.added] == ["c.md"]
 
 
-async def test_a_system_that_cannot_watch_so_much_is_polled(
-    database_url: str, docs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_system_that_cannot_watch_so_much_is_polled(database_url, docs, monkeypatch):
     original = watchfiles.awatch
 
-    async def limited(*folders: Any, force_polling: bool, **options: Any) -> AsyncIterator[Any]:
+    async def limited(*folders, force_polling, **options):
         if not force_polling:
             raise OSError(errno.ENOSPC, "OS file watch limit reached")
         async for changes in original(*folders, force_polling=True, **options):
@@ -92,9 +86,7 @@ async def test_a_system_that_cannot_watch_so_much_is_polled(
         assert (await following(reports)).done.added == 1
 
 
-async def test_without_the_extra_nothing_is_watched(
-    database_url: str, docs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_without_the_extra_nothing_is_watched(database_url, docs, monkeypatch):
     monkeypatch.setitem(sys.modules, "watchfiles", None)
     async with opened(database_url) as store, aclosing(store.watch(docs)) as reports:
         with pytest.raises(MissingExtraError, match=r"pip install 'semlex\[watch\]'"):
@@ -102,10 +94,8 @@ async def test_without_the_extra_nothing_is_watched(
         assert await store.count() == 0
 
 
-async def test_all_is_looked_at_from_time_to_time(
-    database_url: str, docs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def silent(*_: Any, stop_event: asyncio.Event, **__: Any) -> AsyncIterator[Any]:
+async def test_all_is_looked_at_from_time_to_time(database_url, docs, monkeypatch):
+    async def silent(*_, stop_event, **__):
         await stop_event.wait()
         for nothing in ():
             yield nothing
@@ -119,11 +109,11 @@ async def test_all_is_looked_at_from_time_to_time(
             assert (await clock.expire(watch.FULL_LOOK_SECONDS, following(reports))).done.added == 1
 
 
-async def test_watching_goes_on_when_the_server_was_away(docs: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_watching_goes_on_when_the_server_was_away(docs, caplog):
     clock, outcomes = ManualClock(), [report_of(), LOST, FULL, report_of(added=1)]
-    looked: list[Sequence[Path]] = []
+    looked = []
 
-    async def look(paths: Sequence[Path], _: bool) -> SyncReport:
+    async def look(paths, _):
         looked.append(paths)
         outcome = outcomes.pop(0)
         if isinstance(outcome, Exception):
@@ -143,14 +133,14 @@ async def test_watching_goes_on_when_the_server_was_away(docs: Path, caplog: pyt
     ]
 
 
-async def test_a_problem_of_one_folder_is_told_once(tmp_path: Path) -> None:
+async def test_a_problem_of_one_folder_is_told_once(tmp_path):
     folders = [tmp_path / "a", tmp_path / "b"]
     for folder in folders:
         folder.mkdir()
     bad = FileProblem("bad.md", "not_utf8", "no UTF-8")
-    looks: list[str] = []
+    looks = []
 
-    async def look(paths: Sequence[Path], only_changes: bool) -> SyncReport:
+    async def look(paths, only_changes):
         looks.append("".join(path.name for path in paths))
         return report_of(
             added=looks[-1] == "b" and looks.count("b") == 3, problems=[bad] if folders[0] in paths else []
@@ -167,7 +157,7 @@ async def test_a_problem_of_one_folder_is_told_once(tmp_path: Path) -> None:
     assert looks == ["ab", *"ababb"]
 
 
-async def test_paths(tmp_path: Path) -> None:
+async def test_paths(tmp_path):
     watched = watch.FolderWatch([tmp_path], poll=False)
     await watched.start()
     wanted = {"a.md": True, ".gitignore": True, "sub/.semlexignore": True, ".git/HEAD": False, ".a.md.swp": False}
@@ -176,22 +166,22 @@ async def test_paths(tmp_path: Path) -> None:
     await watched.close()
 
 
-async def test_no_thread_watches_any_more_when_it_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    watching: list[bool] = []
+async def test_no_thread_watches_any_more_when_it_is_closed(tmp_path, monkeypatch):
+    watching = []
     original = watchfiles.main.RustNotify
 
     class Noted:
-        def __init__(self, *arguments: Any) -> None:
+        def __init__(self, *arguments):
             self._inner = original(*arguments)
 
-        def __enter__(self) -> Self:
+        def __enter__(self):
             self._inner.__enter__()
             return self
 
-        def __exit__(self, *error: object) -> None:
+        def __exit__(self, *error):
             self._inner.__exit__(*error)
 
-        def watch(self, *arguments: Any) -> Any:
+        def watch(self, *arguments):
             watching.append(True)
             try:
                 return self._inner.watch(*arguments)
@@ -206,7 +196,7 @@ async def test_no_thread_watches_any_more_when_it_is_closed(tmp_path: Path, monk
     assert watching[-1] is False
 
 
-def test_without_an_event_loop(database_url: str, docs: Path) -> None:
+def test_without_an_event_loop(database_url, docs):
     with sync_opened(database_url) as store:
         for number, report in enumerate(store.watch(docs)):
             assert report.done.added == 1
@@ -218,7 +208,7 @@ def test_without_an_event_loop(database_url: str, docs: Path) -> None:
             next(iter(store.watch(docs / "nowhere")))
 
 
-def test_the_command_goes_on_until_it_is_interrupted(shell: Shell) -> None:
+def test_the_command_goes_on_until_it_is_interrupted(shell):
     with shell.start("sync", "docs", "-c", "c", "--model", "none", "--watch", "--json") as process:
         assert '"added": 2' in process.stdout.readline()
         assert process.stderr.readline() == "watching, by the system's change events; Ctrl-C ends it\n"

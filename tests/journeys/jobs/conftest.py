@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from tests.support.job_clients import Blocking
 
 
 @pytest.fixture
-def docs(tmp_path: Path) -> Path:
+def docs(tmp_path):
     folder = tmp_path / "docs"
     folder.mkdir()
     for number in range(3):
@@ -20,7 +17,7 @@ def docs(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def blocking() -> Iterator[Blocking]:
+def blocking():
     model = Blocking()
     yield model
     model.may_go_on.set()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,13 +13,13 @@ from semlex.jobs import worker
 from semlex.proof.transaction_pooler import TransactionPooler
 from semlex.store.jobs import JobLeases
 from semlex.types.jobs import DEFAULT_LEASE_SECONDS
-from tests.support.job_clients import Blocking, client, reached, sql
+from tests.support.job_clients import client, reached, sql
 from tests.support.manual_clock import ManualClock
 from tests.support.waiting import eventually
 
 
-async def test_priority_and_time_say_what_is_next(database_url: str) -> None:
-    told: list[str] = []
+async def test_priority_and_time_say_what_is_next(database_url):
+    told = []
     async with client(database_url) as opened:
         book = opened.collection("book")
         later = datetime.now(UTC) + timedelta(hours=1)
@@ -40,7 +38,7 @@ async def test_priority_and_time_say_what_is_next(database_url: str) -> None:
             await book.jobs.submit("optimize", not_before=datetime(2030, 1, 1))  # noqa: DTZ001
 
 
-async def test_old_jobs_are_removed(database_url: str) -> None:
+async def test_old_jobs_are_removed(database_url):
     async with client(database_url) as opened:
         book = opened.collection("book")
         jobs = [await book.jobs.submit("optimize") for _ in range(4)]
@@ -58,13 +56,11 @@ async def test_old_jobs_are_removed(database_url: str) -> None:
 
 
 @pytest.mark.parametrize("by_renewing", [True, False], ids=["renewing", "writing"])
-async def test_a_running_job_is_cancelled_with_whole_batches_only(
-    database_url: str, blocking: Blocking, monkeypatch: pytest.MonkeyPatch, *, by_renewing: bool
-) -> None:
+async def test_a_running_job_is_cancelled_with_whole_batches_only(database_url, blocking, monkeypatch, *, by_renewing):
     """A worker learns it when it renews its lease, or else from the fence around the next batch."""
     clock, renew, seen = ManualClock(), JobLeases.renew, []
 
-    async def noted(*arguments: Any) -> bool:
+    async def noted(*arguments):
         seen.append(await renew(*arguments))
         return seen[-1]
 
@@ -90,7 +86,7 @@ async def test_a_running_job_is_cancelled_with_whole_batches_only(
         assert await book.count() == 5
 
 
-async def test_a_worker_that_is_stopped_gives_its_jobs_back(database_url: str, blocking: Blocking) -> None:
+async def test_a_worker_that_is_stopped_gives_its_jobs_back(database_url, blocking):
     clock = ManualClock()
     async with client(database_url, blocking, clock) as opened:
         book = opened.collection("book")
@@ -98,10 +94,10 @@ async def test_a_worker_that_is_stopped_gives_its_jobs_back(database_url: str, b
         working = asyncio.create_task(opened.work(concurrency=2))
         await reached(blocking)
 
-        async def states() -> list[tuple[str, int]]:
+        async def states():
             return sorted([(job.state, job.attempts) for job in [await job.status() for job in jobs]])
 
-        async def two_run() -> bool:
+        async def two_run():
             return await states() == [("queued", 0), ("running", 1), ("running", 1)]
 
         await eventually(two_run)
@@ -117,7 +113,7 @@ async def test_a_worker_that_is_stopped_gives_its_jobs_back(database_url: str, b
         assert await book.count() == 3
 
 
-async def test_a_worker_that_is_not_patient_ends_what_stands_still(database_url: str, blocking: Blocking) -> None:
+async def test_a_worker_that_is_not_patient_ends_what_stands_still(database_url, blocking):
     clock = ManualClock()
     async with client(database_url, blocking, clock) as opened:
         job = await opened.collection("book").jobs.submit("add", {"documents": [Document("text")]})
@@ -135,9 +131,9 @@ async def test_a_worker_that_is_not_patient_ends_what_stands_still(database_url:
 
 
 @pytest.mark.slow
-async def test_what_a_worker_writes_late_is_refused(database_url: str, docs: Path, blocking: Blocking) -> None:
+async def test_what_a_worker_writes_late_is_refused(database_url, docs, blocking):
     """Its job was done elsewhere meanwhile, with newer files: nothing of the older ones comes in."""
-    told: list[str] = []
+    told = []
     async with client(database_url, blocking, ManualClock()) as late, client(database_url) as other:
         book = late.collection("book")
         job = await book.jobs.submit("index", {"paths": [docs]})
@@ -157,7 +153,7 @@ async def test_what_a_worker_writes_late_is_refused(database_url: str, docs: Pat
         assert any("Newer" in text for text in after.values())
 
 
-async def test_the_text_that_was_submitted_last_stays(database_url: str, blocking: Blocking) -> None:
+async def test_the_text_that_was_submitted_last_stays(database_url, blocking):
     """Whoever is slow or dead: the newer job of a document waits for the older one, and jobs of others do not."""
     async with client(database_url, blocking, ManualClock()) as slow, client(database_url) as other:
         book = other.collection("book")
@@ -177,9 +173,7 @@ async def test_the_text_that_was_submitted_last_stays(database_url: str, blockin
         assert [row.content for row in await book.get(["a", "b"])] == ["new", "both"]
 
 
-async def test_an_attempt_that_was_taken_from_a_worker_that_lives_does_not_count(
-    database_url: str, blocking: Blocking
-) -> None:
+async def test_an_attempt_that_was_taken_from_a_worker_that_lives_does_not_count(database_url, blocking):
     """As after a step of the server's clock, or when a machine was suspended."""
     clock = ManualClock()
     async with client(database_url, blocking, clock) as slow:
@@ -196,7 +190,7 @@ async def test_an_attempt_that_was_taken_from_a_worker_that_lives_does_not_count
         assert (await job.status()).state == "done"
 
 
-async def test_a_job_whose_worker_went_silent_too_often_has_failed(database_url: str) -> None:
+async def test_a_job_whose_worker_went_silent_too_often_has_failed(database_url):
     async with client(database_url) as opened:
         job = await opened.collection("book").jobs.submit("optimize", max_attempts=2)
         sql(database_url, "UPDATE semlex.job SET state = 'running', attempts = 2, fence = 2")
@@ -207,7 +201,7 @@ async def test_a_job_whose_worker_went_silent_too_often_has_failed(database_url:
         assert "went silent (2 attempts" in job.error.message
 
 
-async def test_progress_is_told(database_url: str, docs: Path, blocking: Blocking) -> None:
+async def test_progress_is_told(database_url, docs, blocking):
     clock = ManualClock()
     async with client(database_url, blocking, clock) as opened:
         job = await opened.collection("book").jobs.submit("index", {"paths": [docs]})
@@ -216,7 +210,7 @@ async def test_progress_is_told(database_url: str, docs: Path, blocking: Blockin
         assert (await job.status()).progress is None
         clock.advance(worker.PROGRESS_SECONDS)
 
-        async def progress() -> Any:
+        async def progress():
             return (await job.status()).progress
 
         found = await eventually(progress)
@@ -226,7 +220,7 @@ async def test_progress_is_told(database_url: str, docs: Path, blocking: Blockin
 
 
 @pytest.mark.direct
-async def test_behind_a_transaction_pooler(database_url: str, docs: Path) -> None:
+async def test_behind_a_transaction_pooler(database_url, docs):
     async with TransactionPooler(database_url) as pooler, client(pooler.address) as opened:
         book = opened.collection("book")
         jobs = [
@@ -250,7 +244,7 @@ async def test_behind_a_transaction_pooler(database_url: str, docs: Path) -> Non
         ({"tell": "me"}, "tell"),
     ],
 )
-async def test_options_of_a_worker_are_checked(database_url: str, options: dict[str, Any], match: str) -> None:
+async def test_options_of_a_worker_are_checked(database_url, options, match):
     async with client(database_url) as opened:
         with pytest.raises(ConfigurationError, match=match):
             await opened.work(drain=True, **options)

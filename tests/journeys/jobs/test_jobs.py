@@ -8,11 +8,10 @@ import os
 import threading
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from semlex import Client, Document, Job, SyncClient
+from semlex import Document, SyncClient
 from semlex.errors import (
     CollectionNotFoundError,
     ConfigurationError,
@@ -39,11 +38,11 @@ SWAPS = [
 
 
 @pytest.mark.slow
-async def test_every_kind_is_done(database_url: str, docs: Path) -> None:
+async def test_every_kind_is_done(database_url, docs):
     async with client(database_url) as opened:
         book = opened.collection("book")
 
-        async def done(kind: str, arguments: dict[str, Any] | None = None) -> dict[str, int]:
+        async def done(kind, arguments=None):
             job = await book.jobs.submit(kind, arguments)
             assert (job.state, job.kind, job.collection) == ("queued", kind, "book")
             assert await opened.work(drain=True, allow=[docs]) == 1
@@ -79,7 +78,7 @@ async def test_every_kind_is_done(database_url: str, docs: Path) -> None:
         assert sorted(hit.content for hit in await book.search("lion zebra", 2)) == ["a lion", "a zebra"]
 
 
-async def test_a_document_comes_out_of_a_job_as_it_went_in(database_url: str) -> None:
+async def test_a_document_comes_out_of_a_job_as_it_went_in(database_url):
     at = datetime(2020, 1, 2, 3, 4, 5, 6, UTC)
     given = Document(
         "ein Text ✓", {"deep": {"n": [1, 2.5, None, True]}}, "", "whole", ["a"], at, at, "german", "0", "9"
@@ -95,7 +94,7 @@ async def test_a_document_comes_out_of_a_job_as_it_went_in(database_url: str) ->
         assert (await queued.get(["x"]))[0].content == "as JSON"
 
 
-def test_without_an_event_loop(database_url: str) -> None:
+def test_without_an_event_loop(database_url):
     with SyncClient(database_url, "none", use_reranking=False) as opened:
         job = opened.collection("book").jobs.submit(
             "add", {"documents": [Document("a lion", id="lion")]}, unique_key="k"
@@ -113,9 +112,9 @@ def test_without_an_event_loop(database_url: str) -> None:
         assert json.loads(json.dumps(job.status().to_dict()))["result"] == {"written": 1}
 
 
-async def test_a_model_is_not_opened_where_a_job_is_submitted(database_url: str) -> None:
+async def test_a_model_is_not_opened_where_a_job_is_submitted(database_url):
     class Untouched(HashEmbedder):
-        def embed_documents(self, texts: Any) -> Any:
+        def embed_documents(self, texts):
             raise AssertionError
 
     async with client(database_url) as opened:
@@ -128,7 +127,7 @@ async def test_a_model_is_not_opened_where_a_job_is_submitted(database_url: str)
             await opened.collection("other", create=False).jobs.submit("optimize")
 
 
-async def test_a_collection_changes_to_a_model_of_the_worker_only(database_url: str) -> None:
+async def test_a_collection_changes_to_a_model_of_the_worker_only(database_url):
     new = OtherEmbedder(8)
     async with client(database_url) as opened:
         book = opened.collection("book")
@@ -182,7 +181,7 @@ async def test_a_collection_changes_to_a_model_of_the_worker_only(database_url: 
         ("optimize", [], "arguments must be"),
     ],
 )
-async def test_bad_arguments_are_refused(database_url: str, kind: str, arguments: Any, match: str) -> None:
+async def test_bad_arguments_are_refused(database_url, kind, arguments, match):
     async with client(database_url) as opened:
         with pytest.raises(ConfigurationError, match=match):
             await opened.collection("book").jobs.submit(kind, arguments)
@@ -190,7 +189,7 @@ async def test_bad_arguments_are_refused(database_url: str, kind: str, arguments
         assert await opened.jobs() == []
 
 
-async def test_bad_documents_are_refused_with_every_error(database_url: str) -> None:
+async def test_bad_documents_are_refused_with_every_error(database_url):
     async with client(database_url) as opened:
         with pytest.raises(ValidationError) as caught:
             await opened.collection("book").jobs.submit("add", {"documents": [Document(""), Document("a\0")]})
@@ -200,7 +199,7 @@ async def test_bad_documents_are_refused_with_every_error(database_url: str) -> 
 # --- what fails when it is done ---------------------------------------------------------------------------------------
 
 
-async def failed(opened: Client, job: Job, **options: Any) -> str:
+async def failed(opened, job, **options):
     """Why the job has failed, at its first attempt."""
     await opened.work(drain=True, **options)
     job = await job.status()
@@ -210,9 +209,7 @@ async def failed(opened: Client, job: Job, **options: Any) -> str:
 
 
 @pytest.mark.slow
-async def test_paths_that_are_not_allowed_or_not_seen_fail_and_delete_nothing(
-    database_url: str, docs: Path, tmp_path: Path
-) -> None:
+async def test_paths_that_are_not_allowed_or_not_seen_fail_and_delete_nothing(database_url, docs, tmp_path):
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "secret.md").write_text("secret")
@@ -244,16 +241,14 @@ async def test_paths_that_are_not_allowed_or_not_seen_fail_and_delete_nothing(
             await opened.work(drain=True, allow=[docs / "0.md"])
 
 
-def replaced_by_link(path: Path, target: Path) -> None:
+def replaced_by_link(path, target):
     """A link takes the place of a file or folder."""
     path.rename(path.with_name(f"{path.name}-before"))
     path.symlink_to(target)
 
 
 @pytest.mark.parametrize("moment", ["run.plan_places", "files.discovery.find_files", "chunk_rows.read_file"])
-async def test_a_link_that_appears_after_the_check_is_not_followed(
-    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
-) -> None:
+async def test_a_link_that_appears_after_the_check_is_not_followed(database_url, tmp_path, monkeypatch, moment):
     module_name, _, name = moment.rpartition(".")
     module = importlib.import_module(f"semlex.ingest.{module_name}")
     original = getattr(module, name)
@@ -268,7 +263,7 @@ async def test_a_link_that_appears_after_the_check_is_not_followed(
             (folder / "sub" / "inner" / "a.md").write_text("public")
             pending = [(folder / swapped, outside / Path(swapped).relative_to("sub"))]
 
-            def swapping(*given: Any, pending: Any = pending, **named: Any) -> Any:
+            def swapping(*given, pending=pending, **named):
                 while pending:
                     replaced_by_link(*pending.pop())
                 return original(*given, **named)
@@ -289,7 +284,7 @@ async def test_a_link_that_appears_after_the_check_is_not_followed(
 
 
 @pytest.mark.full
-async def test_no_race_of_links_is_won(database_url: str, tmp_path: Path) -> None:
+async def test_no_race_of_links_is_won(database_url, tmp_path):
     """As above, without knowing the moment."""
     docs, secret = tmp_path / "docs", tmp_path / "secret.md"
     docs.mkdir()
@@ -297,7 +292,7 @@ async def test_no_race_of_links_is_won(database_url: str, tmp_path: Path) -> Non
     (tmp_path / "public.md").write_text("public")
     is_over = threading.Event()
 
-    def swap() -> None:
+    def swap():
         while not is_over.is_set():
             for target in (tmp_path / "public.md", secret):
                 made = tmp_path / "made"
@@ -330,9 +325,7 @@ async def test_no_race_of_links_is_won(database_url: str, tmp_path: Path) -> Non
         ("collection", "Robert'); DROP TABLE", "collection"),
     ],
 )
-async def test_what_others_have_written_into_the_table_is_checked(
-    database_url: str, column: str, value: str, match: str
-) -> None:
+async def test_what_others_have_written_into_the_table_is_checked(database_url, column, value, match):
     async with client(database_url) as opened:
         job = await opened.collection("book").jobs.submit("optimize")
         sql(database_url, f"UPDATE semlex.job SET {column} = %s", value)  # noqa: S608
@@ -340,7 +333,7 @@ async def test_what_others_have_written_into_the_table_is_checked(
         assert len(await opened.jobs()) == 1
 
 
-async def test_a_relative_path_in_the_table_is_refused(database_url: str, docs: Path) -> None:
+async def test_a_relative_path_in_the_table_is_refused(database_url, docs):
     async with client(database_url) as opened:
         job = await opened.collection("book").jobs.submit("index", {"paths": [docs]})
         assert job.arguments == {"paths": [str(docs)]}
@@ -348,7 +341,7 @@ async def test_a_relative_path_in_the_table_is_refused(database_url: str, docs: 
         assert "absolute" in await failed(opened, job, allow=[docs])
 
 
-async def test_another_model_fails_at_once(database_url: str) -> None:
+async def test_another_model_fails_at_once(database_url):
     async with client(database_url) as opened:
         book = opened.collection("book")
         await book.add_texts(["a"])
@@ -360,11 +353,11 @@ async def test_another_model_fails_at_once(database_url: str) -> None:
 class Faulty(HashEmbedder):
     """Fails so many times."""
 
-    def __init__(self, failures: int, error: Exception) -> None:
+    def __init__(self, failures, error):
         super().__init__(8)
         self.failures, self.error = failures, error
 
-    def embed_documents(self, texts: Any) -> Any:
+    def embed_documents(self, texts):
         if self.failures:
             self.failures -= 1
             raise self.error
@@ -372,12 +365,12 @@ class Faulty(HashEmbedder):
 
 
 @pytest.fixture
-def no_delay(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_delay(monkeypatch):
     monkeypatch.setattr(worker, "delay_after", lambda attempts: 0.0)
 
 
 @pytest.mark.usefixtures("no_delay")
-async def test_what_may_go_away_is_tried_again(database_url: str) -> None:
+async def test_what_may_go_away_is_tried_again(database_url):
     async with client(database_url, Faulty(2, ModelServerError("busy"))) as opened:
         job = await opened.collection("book").jobs.submit("add", {"documents": [Document("a lion", id="lion")]})
         assert await opened.work(drain=True) == 1
@@ -387,9 +380,7 @@ async def test_what_may_go_away_is_tried_again(database_url: str) -> None:
 
 
 @pytest.mark.usefixtures("no_delay")
-async def test_what_goes_on_failing_is_set_aside_and_can_be_tried_again(
-    database_url: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_what_goes_on_failing_is_set_aside_and_can_be_tried_again(database_url, caplog):
     model = Faulty(4, RuntimeError("zebra stripes"))
     async with client(database_url, model) as opened:
         new = {"documents": [Document("a lion", id="lion")]}
@@ -406,7 +397,7 @@ async def test_what_goes_on_failing_is_set_aside_and_can_be_tried_again(
         assert ((await job.status()).state, (await job.status()).attempts) == ("done", 2)
 
 
-def test_delays_grow_and_differ() -> None:
+def test_delays_grow_and_differ():
     for attempts in range(1, 1_000, 7):
         longest = min(MAX_DELAY_SECONDS, FIRST_DELAY_SECONDS * 2 ** (attempts - 1))
         delays = {delay_after(attempts) for _ in range(20)}

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from semlex.jobs import tables as worker_tables
 from semlex.jobs.worker import STOP_SECONDS
-from semlex.retriever.collection import Collection
 from semlex.store.proving import jump_clock
-from tests.support.followed import WAYS, Articles, articles
-from tests.support.job_clients import Blocking, client, reached, sql
+from tests.support.followed import WAYS, articles
+from tests.support.job_clients import client, reached, sql
 from tests.support.manual_clock import ManualClock
 from tests.support.waiting import eventually
 
@@ -21,23 +18,23 @@ LOOK = "UPDATE semlex.followed_table SET look_at = now()"
 
 
 @pytest.fixture
-def table(database_url: str) -> Iterator[Articles]:
+def table(database_url):
     with articles(database_url, rows=3) as table:
         yield table
 
 
-async def beside(url: str, statement: str) -> list[Any]:
+async def beside(url, statement):
     """Runs a statement that may wait for a worker of this event loop."""
     return await asyncio.to_thread(sql, url, statement)
 
 
-async def cancel(working: asyncio.Task[Any]) -> None:
+async def cancel(working):
     working.cancel()
     with pytest.raises(asyncio.CancelledError):
         await working
 
 
-async def rows(news: Collection) -> dict[str, str]:
+async def rows(news):
     """What the collection holds of a table: body of each row, by its document."""
     return {str(chunk.source_document): chunk.content.split()[-1] for chunk in await news.list_chunks()}
 
@@ -46,8 +43,8 @@ EXPECTED = {"articles/0": "apple", "articles/1": "cherry", "articles/3": "banana
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_what_is_due_of_a_table_is_stored(database_url: str, table: Articles, way: str) -> None:
-    told: list[str] = []
+async def test_what_is_due_of_a_table_is_stored(database_url, table, way):
+    told = []
     async with client(database_url) as opened:
         news = opened.collection("news")
         await news.tables.follow(**table.options(**WAYS[way]))
@@ -70,13 +67,13 @@ async def test_what_is_due_of_a_table_is_stored(database_url: str, table: Articl
         assert await beside(database_url, next_in) == [({"comparison": 60, "column": 5, "trigger": 60}[way],)]
 
 
-async def test_a_change_is_searched_while_a_worker_runs(database_url: str, table: Articles) -> None:
+async def test_a_change_is_searched_while_a_worker_runs(database_url, table):
     async with client(database_url) as opened:
         news = opened.collection("news")
         working = asyncio.create_task(opened.work())
         await news.tables.follow(**table.options(changes="trigger"))
 
-        async def holds(expected: set[int]) -> bool:
+        async def holds(expected):
             return {hit.key for hit in await news.search("apple cherry", 10)} == expected
 
         await eventually(lambda: holds({0, 1, 2}))
@@ -89,14 +86,14 @@ async def test_a_change_is_searched_while_a_worker_runs(database_url: str, table
         await beside(database_url, "ALTER TABLE shop.articles ALTER body TYPE text USING 'cherry'")
         await beside(database_url, LOOK)
 
-        async def all_are_cherries() -> bool:
+        async def all_are_cherries():
             return set((await rows(news)).values()) == {"cherry"}
 
         await eventually(all_are_cherries)
         await cancel(working)
 
 
-async def test_a_worker_without_tables_reads_rarely(database_url: str, table: Articles) -> None:
+async def test_a_worker_without_tables_reads_rarely(database_url, table):
     clock = ManualClock()
     async with client(database_url, clock=clock) as opened:
         working = asyncio.create_task(opened.work())
@@ -107,11 +104,9 @@ async def test_a_worker_without_tables_reads_rarely(database_url: str, table: Ar
         await cancel(working)
 
 
-async def test_a_table_that_fails_is_reported_once_and_keeps_no_other_waiting(
-    database_url: str, table: Articles
-) -> None:
+async def test_a_table_that_fails_is_reported_once_and_keeps_no_other_waiting(database_url, table):
     clock = ManualClock()
-    told: list[str] = []
+    told = []
     with articles(database_url, schema="other", rows=1) as second:
         async with client(database_url, clock=clock) as opened:
             news = opened.collection("news")
@@ -141,7 +136,7 @@ async def test_a_table_that_fails_is_reported_once_and_keeps_no_other_waiting(
             await news.tables.change("articles", text=["title", "content"])
             await clock.passes_until(lambda: any("articles is synced again" in line for line in told))
 
-            async def is_in_step() -> bool:
+            async def is_in_step():
                 clock.advance(worker_tables.LAST_PAUSE_SECONDS)
                 return set((await rows(news)).values()) == {"cherry"}
 
@@ -149,9 +144,7 @@ async def test_a_table_that_fails_is_reported_once_and_keeps_no_other_waiting(
             await cancel(working)
 
 
-async def test_workers_share_changes_and_one_that_is_stopped_gives_its_own_back(
-    database_url: str, table: Articles, blocking: Blocking
-) -> None:
+async def test_workers_share_changes_and_one_that_is_stopped_gives_its_own_back(database_url, table, blocking):
     clock = ManualClock()
     async with client(database_url) as other, client(database_url, blocking, clock) as stopped:
         news = other.collection("news")
@@ -173,9 +166,7 @@ async def test_workers_share_changes_and_one_that_is_stopped_gives_its_own_back(
         assert await beside(database_url, "SELECT count(*) FROM semlex.row_change") == [(0,)]
 
 
-async def test_one_worker_looks_at_a_table_and_its_lease_ends(
-    database_url: str, table: Articles, blocking: Blocking
-) -> None:
+async def test_one_worker_looks_at_a_table_and_its_lease_ends(database_url, table, blocking):
     clock = ManualClock()
     async with client(database_url) as other, client(database_url, blocking, clock) as slow:
         news = other.collection("news")
@@ -199,9 +190,7 @@ async def test_one_worker_looks_at_a_table_and_its_lease_ends(
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_table_waits_no_longer_than_a_lease_after_the_clock_stepped_back(
-    database_url: str, table: Articles, way: str
-) -> None:
+async def test_a_table_waits_no_longer_than_a_lease_after_the_clock_stepped_back(database_url, table, way):
     async with client(database_url) as opened:
         news = opened.collection("news")
         keys = {"keys_every": 3_600} if way == "column" else {}
@@ -223,15 +212,15 @@ async def test_a_table_waits_no_longer_than_a_lease_after_the_clock_stepped_back
         assert await rows(news) == EXPECTED
 
 
-async def test_a_collection_is_dropped_while_a_worker_runs(database_url: str, table: Articles) -> None:
-    told: list[str] = []
+async def test_a_collection_is_dropped_while_a_worker_runs(database_url, table):
+    told = []
     async with client(database_url) as opened:
         for _ in range(2):
             news = opened.collection("news")
             working = asyncio.create_task(opened.work(tell=told.append))
             await news.tables.follow(**table.options(changes="trigger"))
 
-            async def is_stored(news: Collection = news) -> bool:
+            async def is_stored(news=news):
                 return len(await rows(news)) == 3
 
             await eventually(is_stored)

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
-from semlex import SyncRetriever, open_collection
+from semlex import open_collection
 from semlex.maintenance import version_fill
 from semlex.types.documents import Document
 from tests.journeys.ingest.test_sync_histories import Folder
@@ -38,22 +33,22 @@ histories = st.lists(added | deleted, max_size=12)
 class BetweenEmbedder(OtherEmbedder):
     """Lets something happen before it embeds: between the reading of a page and its writing."""
 
-    def __init__(self, happen: Callable[[], None]) -> None:
+    def __init__(self, happen):
         super().__init__()
         self._happen = happen
 
-    def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def embed_documents(self, texts):
         self._happen()
         return super().embed_documents(texts)
 
 
 @pytest.fixture
-def writers_wait(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+def writers_wait(monkeypatch):
     """Is not empty while nobody can write; small pages, and a look at the versions by every search."""
-    waiting: list[bool] = []
+    waiting = []
     alone = version_fill.without_writers
 
-    async def noted(*arguments: Any) -> Any:
+    async def noted(*arguments):
         waiting.append(True)
         try:
             return await alone(*arguments)
@@ -67,15 +62,15 @@ def writers_wait(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return waiting
 
 
-def answers(store: SyncRetriever) -> list[Any]:
+def answers(store):
     return [told(store.search(question, 20)) for question in QUESTIONS]
 
 
-def stored(store: SyncRetriever) -> list[Document]:
+def stored(store):
     return [Document(chunk.content, chunk.metadata, id=chunk.id) for chunk in store.list_chunks(limit=1_000)]
 
 
-def check_old(url: str, name: str, *, whole: bool) -> None:
+def check_old(url, name, *, whole):
     assert_vectors(vectors_of(url, 1, name), texts_of(url, name), old_model(), whole=whole)
 
 
@@ -83,9 +78,7 @@ def check_old(url: str, name: str, *, whole: bool) -> None:
 @pytest.mark.timeout(3600)
 @settings(OWN_ROWS, max_examples=EXAMPLES)
 @given(first=st.dictionaries(ids, texts, min_size=1), during=histories, after=histories)
-def test_documents_that_change_meanwhile(
-    database_url: str, writers_wait: list[bool], first: dict[str, str], during: list[Any], after: list[Any]
-) -> None:
+def test_documents_that_change_meanwhile(database_url, writers_wait, first, during, after):
     name = f"c{uuid.uuid4().hex[:12]}"
     present = dict(first)
     with ExitStack() as stack:
@@ -93,7 +86,7 @@ def test_documents_that_change_meanwhile(
                   (("old", old_model()), ("none", "none"))}  # fmt: skip
         stores["old"].add_texts(list(first.values()), ids=list(first))
 
-        def happen(history: Iterator[Any]) -> None:
+        def happen(history):
             step = next(history, None)
             if step is None:
                 return
@@ -108,7 +101,7 @@ def test_documents_that_change_meanwhile(
 
         waiting = iter(during)
 
-        def between() -> None:
+        def between():
             if not writers_wait:
                 happen(waiting)
                 # Before the switch the old model answers, and answers from its own vectors.
@@ -146,9 +139,7 @@ def test_documents_that_change_meanwhile(
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("keyword", ["bm25", "tsvector"])
-def test_files_that_change_and_move_meanwhile(
-    database_url: str, tmp_path: Path, writers_wait: list[bool], full: bool, keyword: str
-) -> None:
+def test_files_that_change_and_move_meanwhile(database_url, tmp_path, writers_wait, full, keyword):
     for number in range(100 if full else 2):
         seed = random.randrange(2**32)
         name = f"files_{number}"
@@ -158,7 +149,7 @@ def test_files_that_change_and_move_meanwhile(
         with sync_opened(database_url, old_model(), collection=name, keyword=keyword) as old:
             old.sync(folder.root)
 
-            def between(folder: Folder = folder, old: SyncRetriever = old) -> None:
+            def between(folder=folder, old=old):
                 if not writers_wait:
                     folder.happen()
                     old.sync(folder.root)

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
 
-import numpy as np
 import psycopg
 import pytest
-from numpy.typing import NDArray
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from semlex import Client, SearchResults, open_collection
+from semlex import Client, open_collection
 from semlex.embedding import probe
 from semlex.errors import ConfigurationError, ModelError, ModelMismatchError, StoreError
-from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store import embedding_versions
 from semlex.types.documents import Document
 from tests.journeys.maintenance.test_reembedding import WORDS, FailingEmbedder, documents
@@ -28,21 +24,21 @@ pytestmark = pytest.mark.slow  # most of them
 
 
 @pytest.fixture(autouse=True)
-def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+def quick_looks(monkeypatch):
     monkeypatch.setattr(open_collection, "LOOK_SECONDS", 0.0)
     monkeypatch.setattr(open_collection, "NOTE_SECONDS", 0.0)
 
 
-async def changed(url: str) -> None:
+async def changed(url):
     async with opened(url, "none") as changing:
         await changing.embeddings.change(new_model())
 
 
-async def idle(retriever: PostgreSQLRetriever) -> list[float | None]:
+async def idle(retriever):
     return [entry.idle_seconds for entry in await retriever.embeddings.list()]
 
 
-async def test_it_says_once_that_another_version_serves(database_url: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_it_says_once_that_another_version_serves(database_url, caplog):
     async with opened(database_url) as old:
         await old.add_documents(documents(10))
         await changed(database_url)
@@ -62,7 +58,7 @@ async def test_it_says_once_that_another_version_serves(database_url: str, caplo
         assert (await later.search_many(["key", "vault"], 3))[0].warnings == [note]
 
 
-async def test_what_it_adds_has_no_vector_of_the_new_model(database_url: str) -> None:
+async def test_what_it_adds_has_no_vector_of_the_new_model(database_url):
     async with opened(database_url) as old:
         await old.add_documents(documents(10))
         await changed(database_url)
@@ -83,19 +79,17 @@ async def test_what_it_adds_has_no_vector_of_the_new_model(database_url: str) ->
 LACKING = f"vector search misses some chunks of collection {NAME!r}"
 
 
-def noted(results: SearchResults) -> bool:
+def noted(results):
     return any(warning.startswith(LACKING) for warning in results.warnings)
 
 
-async def queued(retriever: PostgreSQLRetriever) -> list[str]:
+async def queued(retriever):
     async with Client(retriever._resources.database.url, new_model(), use_reranking=False) as client:
         return [job.kind for job in await client.jobs(state="queued")]
 
 
 @pytest.mark.parametrize("rows", [1, 80])
-async def test_what_it_adds_is_noted_until_its_vectors_are_made(
-    database_url: str, monkeypatch: pytest.MonkeyPatch, rows: int
-) -> None:
+async def test_what_it_adds_is_noted_until_its_vectors_are_made(database_url, monkeypatch, rows):
     monkeypatch.setattr(open_collection, "LOOK_SECONDS", 600.0)  # the old one has not heard of the new version
     async with opened(database_url) as old:
         await old.add_documents(documents(10))
@@ -132,7 +126,7 @@ async def test_what_it_adds_is_noted_until_its_vectors_are_made(
             assert await queued(new) == ["embed"]
 
 
-async def test_what_is_written_while_vectors_are_made_stays_noted(database_url: str) -> None:
+async def test_what_is_written_while_vectors_are_made_stays_noted(database_url):
     async with opened(database_url) as old:
         await old.add_documents(documents(10))
         await changed(database_url)
@@ -142,7 +136,7 @@ async def test_what_is_written_while_vectors_are_made_stays_noted(database_url: 
         class Between(OtherEmbedder):
             """Lets the old model write while a page is embedded."""
 
-            def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+            def embed_documents(self, texts):
                 if list(texts) != [probe.TEXT]:
                     asyncio.run_coroutine_threadsafe(old.add_documents(documents(1, 10)), loop).result(LIMIT)
                 return super().embed_documents(texts)
@@ -156,7 +150,7 @@ async def test_what_is_written_while_vectors_are_made_stays_noted(database_url: 
             assert [entry.lacking for entry in await new.embeddings.list()][1] == 0
 
 
-async def test_what_is_written_behind_the_page_that_is_embedded_stays_noted(database_url: str) -> None:
+async def test_what_is_written_behind_the_page_that_is_embedded_stays_noted(database_url):
     """The number of writes is the same again, because another process has made all vectors meanwhile."""
     async with opened(database_url) as old:
         await old.add_documents(documents(10))
@@ -164,13 +158,13 @@ async def test_what_is_written_behind_the_page_that_is_embedded_stays_noted(data
         await old.add_documents(documents(1, 20))
         loop = asyncio.get_running_loop()
 
-        async def meanwhile() -> None:
+        async def meanwhile():
             async with opened(database_url, new_model()) as other:
                 assert await other.embeddings.fill() == 1
             await old.add_documents([Document("key", id="a0")])
 
         class Between(OtherEmbedder):
-            def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+            def embed_documents(self, texts):
                 if list(texts) != [probe.TEXT]:
                     asyncio.run_coroutine_threadsafe(meanwhile(), loop).result(LIMIT)
                 return super().embed_documents(texts)
@@ -184,7 +178,7 @@ async def test_what_is_written_behind_the_page_that_is_embedded_stays_noted(data
             assert not noted(await new.search("key"))
 
 
-async def test_in_a_transaction_that_is_rolled_back_nothing_is_noted(database_url: str) -> None:
+async def test_in_a_transaction_that_is_rolled_back_nothing_is_noted(database_url):
     async with opened(database_url) as old:
         await old.add_documents(documents(10))
     await changed(database_url)
@@ -205,7 +199,7 @@ async def test_in_a_transaction_that_is_rolled_back_nothing_is_noted(database_ur
         assert await queued(new) == ["embed"]
 
 
-async def test_the_job_that_a_writer_relies_on_does_not_run_before_it_commits(database_url: str) -> None:
+async def test_the_job_that_a_writer_relies_on_does_not_run_before_it_commits(database_url):
     async with (
         opened(database_url) as old,
         await psycopg.AsyncConnection.connect(database_url) as connection,
@@ -228,7 +222,7 @@ async def test_the_job_that_a_writer_relies_on_does_not_run_before_it_commits(da
             assert not noted(await new.search("key"))
 
 
-async def test_going_back_without_the_model_is_noted(database_url: str) -> None:
+async def test_going_back_without_the_model_is_noted(database_url):
     async with opened(database_url) as old:
         await old.add_documents(documents(10))
     await changed(database_url)
@@ -242,7 +236,7 @@ async def test_going_back_without_the_model_is_noted(database_url: str) -> None:
         assert not noted(await old.search("key"))
 
 
-async def test_a_version_in_use_is_not_dropped(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_version_in_use_is_not_dropped(database_url, monkeypatch):
     async with opened(database_url) as old, opened(database_url, "none") as other:
         await old.add_documents(documents(10))
         with pytest.raises(ConfigurationError, match="version 1 serves"):
@@ -254,7 +248,7 @@ async def test_a_version_in_use_is_not_dropped(database_url: str, monkeypatch: p
             await other.embeddings.drop(1)
         with psycopg.connect(database_url, autocommit=True) as connection:
             connection.execute("UPDATE semlex.embedding_version SET last_used_at = last_used_at - interval '1 hour'")
-            assert (await idle(other))[0] > 3_000  # type: ignore[operator]
+            assert (await idle(other))[0] > 3_000
             begun = connection.execute("SELECT clock_timestamp()").fetchone()
             await old.search("key", 3)
             [used, serving] = await idle(other)
@@ -285,9 +279,7 @@ async def test_a_version_in_use_is_not_dropped(database_url: str, monkeypatch: p
             assert len(await new.search("key vault", 20)) == 9
 
 
-async def test_a_version_is_dropped_although_the_answer_is_lost(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_version_is_dropped_although_the_answer_is_lost(database_url, monkeypatch):
     async with opened(database_url) as old:
         await old.add_documents(documents(3))
     await changed(database_url)
@@ -300,9 +292,7 @@ async def test_a_version_is_dropped_although_the_answer_is_lost(
             await other.embeddings.drop(1)
 
 
-async def test_a_program_without_a_model_goes_with_the_serving_version(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_program_without_a_model_goes_with_the_serving_version(database_url, monkeypatch):
     async with opened(database_url) as old, opened(database_url, "none") as words:
         await old.add_documents(documents(10))
         await words.search("key", 3)
@@ -317,7 +307,7 @@ async def test_a_program_without_a_model_goes_with_the_serving_version(
         assert (await words.status()).embedded == 9
 
 
-async def test_a_program_of_a_third_model_answers_by_words(database_url: str) -> None:
+async def test_a_program_of_a_third_model_answers_by_words(database_url):
     """It was opened when there were no vectors at all."""
     async with opened(database_url, "none") as words, opened(database_url) as third:
         await words.add_documents(documents(10))
@@ -332,7 +322,7 @@ async def test_a_program_of_a_third_model_answers_by_words(database_url: str) ->
             await third.add_documents(documents(1, 20))
 
 
-async def test_nobody_makes_first_vectors_beside_a_run(database_url: str) -> None:
+async def test_nobody_makes_first_vectors_beside_a_run(database_url):
     async with opened(database_url, "none") as words, opened(database_url) as third:
         await words.add_documents(documents(10))
         with pytest.raises(ModelError, match="gone"):
@@ -343,7 +333,7 @@ async def test_nobody_makes_first_vectors_beside_a_run(database_url: str) -> Non
         assert (await words.embeddings.change(new_model())).embedded == 11
 
 
-async def test_a_role_that_may_only_read_goes_on(database_url: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_role_that_may_only_read_goes_on(database_url, caplog):
     role = "semlex_reads_only"
     async with opened(database_url) as old:
         await old.add_documents(documents(10))
@@ -370,7 +360,7 @@ async def test_a_role_that_may_only_read_goes_on(database_url: str, caplog: pyte
 # --- back again -------------------------------------------------------------------------------------------------------
 
 
-async def test_back_and_forth(database_url: str) -> None:
+async def test_back_and_forth(database_url):
     async with opened(database_url) as old:
         await old.add_documents(documents(10))
         before = told(await old.search("key vault", 5))
@@ -391,7 +381,7 @@ async def test_back_and_forth(database_url: str) -> None:
         assert told(await old.search("key vault", 5)) == before
 
 
-async def test_back_without_the_old_model(database_url: str) -> None:
+async def test_back_without_the_old_model(database_url):
     async with opened(database_url) as old:
         await old.add_documents(documents(10))
     await changed(database_url)

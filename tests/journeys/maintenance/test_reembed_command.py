@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import numpy as np
 import psycopg
@@ -14,13 +13,12 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from semlex.errors import ModelError
 from tests.journeys.maintenance.test_reembedding import FailingEmbedder
 from tests.support.retrievers import sync_opened
-from tests.support.shell import Shell
 
 WORDS = ["[UNK]", "Rotate", "a", "key", "every", "ninety", "days", "banana", "yellow", "fruit", "vault"]
 
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tiny(tmp_path_factory):
     """A static model of a few words, in a folder."""
     folder = tmp_path_factory.mktemp("tiny") / "tiny"
     tokenizer = Tokenizer(models.WordLevel({word: number for number, word in enumerate(WORDS)}, unk_token=WORDS[0]))
@@ -31,7 +29,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_there_and_back(shell: Shell, tiny: Path) -> None:
+def test_there_and_back(shell, tiny):
     shell("index", "docs", "-c", "keys", "--model", "static")
     [dry] = shell.objects("models", "set", str(tiny), "-c", "keys", "--dry-run")
     assert (dry["embedded"], dry["chunks"], dry["dimensions"], dry["dry_run"]) == (2, 2, 8, True)
@@ -83,13 +81,10 @@ def test_there_and_back(shell: Shell, tiny: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_being_made_is_shown(shell: Shell, tiny: Path) -> None:
+def test_what_is_being_made_is_shown(shell, tiny):
     shell("index", "docs", "-c", "keys", "--model", "static")
     url = shell.environment["DATABASE_URL"]
-    with (
-        sync_opened(url, "none", collection="keys") as retriever,
-        pytest.raises(ModelError, match="gone"),
-    ):
+    with sync_opened(url, "none", collection="keys") as retriever, pytest.raises(ModelError, match="gone"):
         retriever.embeddings.change(FailingEmbedder(1))
     assert re.search(r"being made +version 2, tests/other: 0 of 2 chunks; semlex models set", shell("status").stdout)
     [status] = shell.objects("status", "-c", "keys")
@@ -103,7 +98,7 @@ def test_what_is_being_made_is_shown(shell: Shell, tiny: Path) -> None:
     assert [one["state"] for one in shell.objects("models", "list", "-c", "keys")] == ["old", "serving"]
 
 
-def test_from_words_alone(shell: Shell) -> None:
+def test_from_words_alone(shell):
     shell("index", "docs", "-c", "keys", "--model", "none")
     assert "no vectors" in shell("models", "list", "-c", "keys").stderr
     shell("models", "set", "static", "-c", "keys")
@@ -112,7 +107,7 @@ def test_from_words_alone(shell: Shell) -> None:
 
 
 @pytest.mark.slow
-def test_a_model_is_never_chosen_unasked(shell: Shell, tiny: Path) -> None:
+def test_a_model_is_never_chosen_unasked(shell, tiny):
     """A name in the database leads nowhere: neither the old one's nor that of what was begun."""
     shell("index", "docs", "-c", "keys", "--model", "static")
     refused = shell("models", "set", "-c", "keys", code=2)
@@ -142,6 +137,6 @@ def test_a_model_is_never_chosen_unasked(shell: Shell, tiny: Path) -> None:
         (("drop", "0", "--yes"), "version must be"),
     ],
 )
-def test_what_is_refused(shell: Shell, arguments: tuple[str, ...], said: str) -> None:
+def test_what_is_refused(shell, arguments, said):
     shell("index", "docs", "-c", "keys", "--model", "static")
     assert re.search(said, shell("models", *arguments, "-c", "keys", code=2).stderr)

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import psycopg
 import pytest
-from numpy.typing import NDArray
 
 from semlex import open_collection
 from semlex.embedding import probe
 from semlex.errors import ConfigurationError, ModelError, ModelMismatchError, StoreError
-from semlex.ingest.progress import Progress
 from semlex.maintenance import reembed, version_fill
 from semlex.store import embedding_versions
 from semlex.store.indexes import choice
@@ -59,13 +55,13 @@ WORDS = [
 QUESTIONS = ("key vault", "yellow banana", "comet zenith dome", "ship")
 
 
-def documents(count: int, start: int = 0) -> list[Document]:
+def documents(count, start=0):
     numbers = np.random.default_rng(start)
     return [Document(" ".join(numbers.choice(WORDS, 6)), id=f"d{number}") for number in range(start, start + count)]
 
 
 @pytest.fixture(autouse=True)
-def long_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def long_runs(monkeypatch):
     """Pages are small, every search looks which versions there are, and no run is over because this machine is slow."""
     monkeypatch.setattr(embedding_versions, "RUN_SECONDS", 600.0)
     monkeypatch.setattr(version_fill, "PAGE_ROWS", 10)
@@ -73,13 +69,13 @@ def long_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(open_collection, "LOOK_SECONDS", 0.0)
 
 
-async def answers(url: str, model: Any, collection: str = NAME) -> list[Any]:
+async def answers(url, model, collection=NAME):
     async with opened(url, model, collection=collection) as retriever:
         return [told(await retriever.search(question, 10)) for question in QUESTIONS]
 
 
-async def test_the_whole_way(database_url: str) -> None:
-    steps: list[Progress] = []
+async def test_the_whole_way(database_url):
+    steps = []
     async with opened(database_url) as holder:
         await holder.add_documents(documents(60))
         before = [told(await holder.search(question, 10)) for question in QUESTIONS]
@@ -105,7 +101,7 @@ async def test_the_whole_way(database_url: str) -> None:
     assert await answers(database_url, None) == before
 
 
-async def test_what_the_new_collection_says(database_url: str) -> None:
+async def test_what_the_new_collection_says(database_url):
     async with opened(database_url) as holder:
         await holder.add_documents(documents(5))
         await holder.embeddings.change(new_model())
@@ -121,7 +117,7 @@ async def test_what_the_new_collection_says(database_url: str) -> None:
     assert row == ("tests/other",)
 
 
-async def test_from_words_alone(database_url: str) -> None:
+async def test_from_words_alone(database_url):
     async with opened(database_url, "none") as words:
         await words.add_documents(documents(30))
         assert (await words.search("key", 5)).mode == "keyword"
@@ -139,7 +135,7 @@ async def test_from_words_alone(database_url: str) -> None:
         assert (await retriever.search("key vault", 40)).without_vector == 0
 
 
-async def test_from_vectors_that_were_given(database_url: str) -> None:
+async def test_from_vectors_that_were_given(database_url):
     texts = documents(20)
     given = np.random.default_rng(1).normal(size=(20, DIMENSIONS)).astype(np.float32)
     async with opened(database_url, "none") as giver:
@@ -155,7 +151,7 @@ async def test_from_vectors_that_were_given(database_url: str) -> None:
         assert (await giver.embeddings.roll_back(force=True)).lacking == 1
 
 
-async def test_a_storage_of_its_own_for_the_same_model(database_url: str) -> None:
+async def test_a_storage_of_its_own_for_the_same_model(database_url):
     async with opened(database_url) as holder:
         await holder.add_documents(documents(20))
         before = [hit.id for hit in await holder.search("key vault", 3)]
@@ -174,18 +170,18 @@ async def test_a_storage_of_its_own_for_the_same_model(database_url: str) -> Non
 class FailingEmbedder(OtherEmbedder):
     """Fails at the text after so many of the collection; as if it were the machine that ends."""
 
-    def __init__(self, texts: int, salt: str = "other") -> None:
+    def __init__(self, texts, salt="other"):
         super().__init__(salt=salt)
         self.left = texts
 
-    def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def embed_documents(self, texts):
         self.left -= len(texts) if list(texts) != [probe.TEXT] else 0
         if self.left < 0:
             raise ModelError("the machine is gone")
         return super().embed_documents(texts)
 
 
-async def test_a_run_that_failed_is_continued(database_url: str) -> None:
+async def test_a_run_that_failed_is_continued(database_url):
     async with opened(database_url) as holder:
         await holder.add_documents(documents(60))
         with pytest.raises(ModelError, match="gone"):
@@ -205,7 +201,7 @@ async def test_a_run_that_failed_is_continued(database_url: str) -> None:
         assert (report.resumed, report.embedded, report.version) == (True, 30, 2)
 
 
-async def test_what_was_begun_is_given_up(database_url: str) -> None:
+async def test_what_was_begun_is_given_up(database_url):
     async with opened(database_url) as holder:
         await holder.add_documents(documents(60))
         with pytest.raises(ModelError):
@@ -219,7 +215,7 @@ async def test_what_was_begun_is_given_up(database_url: str) -> None:
         assert (await holder.embeddings.change(new_model())).version == 4
 
 
-async def test_a_search_whose_vectors_were_dropped_says_so(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_search_whose_vectors_were_dropped_says_so(database_url, monkeypatch):
     monkeypatch.setattr(open_collection, "LOOK_SECONDS", LIMIT)
     async with opened(database_url) as old, opened(database_url) as other:
         await old.add_documents(documents(20))
@@ -232,7 +228,7 @@ async def test_a_search_whose_vectors_were_dropped_says_so(database_url: str, mo
         assert len(hits)
 
 
-async def test_the_same_model_is_refused(database_url: str) -> None:
+async def test_the_same_model_is_refused(database_url):
     async with opened(database_url) as holder:
         await holder.add_documents(documents(3))
         with pytest.raises(ConfigurationError, match=r"has the model .* already.*semlex models fill"):
@@ -242,7 +238,7 @@ async def test_the_same_model_is_refused(database_url: str) -> None:
             await holder.embeddings.change(old_model())
         for none in (None, "", "none"):
             with pytest.raises((ConfigurationError, ValueError)):
-                await holder.embeddings.change(none)  # type: ignore[arg-type]
+                await holder.embeddings.change(none)
         assert versions(database_url) == (2, {1: False, 2: False})
 
 
@@ -254,7 +250,7 @@ async def test_the_same_model_is_refused(database_url: str) -> None:
         ("drop", ("version", "force")),
     ],
 )
-async def test_wrong_kinds_are_refused_by_name(database_url: str, method: str, arguments: tuple[str, ...]) -> None:
+async def test_wrong_kinds_are_refused_by_name(database_url, method, arguments):
     good = {"change": {"model": new_model()}, "drop": {"version": 1}}.get(method, {})
     async with opened(database_url) as holder:
         await holder.add_documents(documents(3))
@@ -265,7 +261,7 @@ async def test_wrong_kinds_are_refused_by_name(database_url: str, method: str, a
     assert versions(database_url) == (1, {1: False})
 
 
-async def test_a_user_s_own_connection_is_refused(database_url: str) -> None:
+async def test_a_user_s_own_connection_is_refused(database_url):
     async with opened(database_url) as holder:
         await holder.add_documents(documents(3))
         async with await psycopg.AsyncConnection.connect(database_url) as connection:
@@ -276,19 +272,19 @@ async def test_a_user_s_own_connection_is_refused(database_url: str) -> None:
 class WaitingEmbedder(OtherEmbedder):
     """Waits for a while at the first text of the collection."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.begun, self.goes_on = asyncio.Event(), threading.Event()
         self._loop = asyncio.get_running_loop()
 
-    def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def embed_documents(self, texts):
         if list(texts) != [probe.TEXT]:
             self._loop.call_soon_threadsafe(self.begun.set)
             assert self.goes_on.wait(60)
         return super().embed_documents(texts)
 
 
-async def test_two_runs_at_once(database_url: str) -> None:
+async def test_two_runs_at_once(database_url):
     clock = ManualClock()
     async with opened(database_url) as one, opened(database_url, clock=clock) as other:
         await one.add_documents(documents(20))
@@ -308,9 +304,7 @@ async def test_two_runs_at_once(database_url: str) -> None:
         assert (await first).embedded == 20
 
 
-async def test_a_run_that_was_interrupted_is_continued_at_once(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_run_that_was_interrupted_is_continued_at_once(database_url, monkeypatch):
     async with opened(database_url) as one:
         await one.add_documents(documents(20))
         model = WaitingEmbedder()
@@ -328,9 +322,7 @@ async def test_a_run_that_was_interrupted_is_continued_at_once(
         assert (await one.embeddings.change(new_model())).resumed
 
 
-async def test_vectors_are_dropped_after_the_clock_has_stepped_back(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_vectors_are_dropped_after_the_clock_has_stepped_back(database_url, monkeypatch):
     async with opened(database_url) as one:
         await one.add_documents(documents(20))
         await one.embeddings.change(new_model())
@@ -349,7 +341,7 @@ async def test_vectors_are_dropped_after_the_clock_has_stepped_back(
         await one.embeddings.drop(1)
 
 
-async def test_a_run_that_was_taken_over_writes_nothing(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_run_that_was_taken_over_writes_nothing(database_url, monkeypatch):
     # By its own clock no time passes: it does not say that it goes on, as if it stood still.
     async with opened(database_url, clock=ManualClock()) as one, opened(database_url) as other:
         await one.add_documents(documents(20))
@@ -359,7 +351,7 @@ async def test_a_run_that_was_taken_over_writes_nothing(database_url: str, monke
             first = asyncio.create_task(one.embeddings.change(model))
             await model.begun.wait()
 
-        async def is_over() -> bool:
+        async def is_over():
             return not any(entry.is_running for entry in await other.embeddings.list())
 
         await eventually(is_over)
@@ -377,18 +369,18 @@ async def test_a_run_that_was_taken_over_writes_nothing(database_url: str, monke
 class ChangedEmbedder(OtherEmbedder):
     """Makes other vectors from some text on, as a server does whose model was exchanged."""
 
-    def __init__(self, texts: int) -> None:
+    def __init__(self, texts):
         super().__init__()
         self.left = texts
 
-    def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def embed_documents(self, texts):
         self.left -= len(texts)
         return (
             super().embed_documents(texts) if self.left >= 0 else OtherEmbedder(salt="swapped").embed_documents(texts)
         )
 
 
-async def test_a_model_that_changed_meanwhile_does_not_serve(database_url: str) -> None:
+async def test_a_model_that_changed_meanwhile_does_not_serve(database_url):
     async with opened(database_url) as holder:
         await holder.add_documents(documents(60))
         before = told(await holder.search("key", 5))
@@ -399,9 +391,7 @@ async def test_a_model_that_changed_meanwhile_does_not_serve(database_url: str) 
 
 
 @pytest.mark.parametrize("index", [None, HnswIndex(m=8, ef_construction=32), IvfflatIndex(lists=4, probes=4)])
-async def test_the_index_is_built_and_measured_before(
-    database_url: str, monkeypatch: pytest.MonkeyPatch, index: Any
-) -> None:
+async def test_the_index_is_built_and_measured_before(database_url, monkeypatch, index):
     monkeypatch.setattr(choice, "INDEX_FROM_ROWS", 50)
     async with opened(database_url) as holder:
         await holder.add_documents(documents(60))
@@ -419,7 +409,7 @@ async def test_the_index_is_built_and_measured_before(
             assert (stored.m, stored.ef_construction) == (8, 32)
 
 
-async def test_an_index_that_finds_too_little_stops_it(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_index_that_finds_too_little_stops_it(database_url, monkeypatch):
     monkeypatch.setattr(reembed, "MIN_RECALL", 1.01)
     async with opened(database_url) as holder:
         await holder.add_documents(documents(60))
@@ -432,7 +422,7 @@ async def test_an_index_that_finds_too_little_stops_it(database_url: str, monkey
         assert (report.resumed, report.embedded) == (True, 0)
 
 
-async def test_an_index_that_the_new_vectors_cannot_have(database_url: str) -> None:
+async def test_an_index_that_the_new_vectors_cannot_have(database_url):
     async with opened(database_url) as holder:
         await holder.add_documents(documents(20))
         await holder.indexes.create(IvfflatIndex(lists=2))
