@@ -76,10 +76,17 @@ async def test_values_of_python_and_numpy_are_stored_as_json(store):
     assert (await store.delete([5, 8])).chunks == 2
 
 
-async def test_an_id_follows_from_what_is_stored(store):
+async def test_an_id_follows_from_what_is_stored_and_a_repeated_one_counts_once(store):
     day = date(2026, 1, 31)
     [first] = await store.add_texts(["text"], metadata=[{"day": day}])
     assert await store.add_texts(["text"], metadata=[{"day": day.isoformat()}]) == [first]
+    nameless = Document(content="text", metadata={}, id=None)
+    assert await store.add_documents([nameless]) == await store.add_documents([Document("text")])
+    assert await store.count() == 2
+    # The last of a repeated id counts, or the first where what is there stays.
+    for name, way, expected in (("a", "update", "second"), ("b", "skip", "first")):
+        await store.add_documents([Document("first", id=name), Document("second", id=name)], on_duplicate=way)
+        assert (await store.get([name]))[0].content == expected
 
 
 async def test_every_iterable_is_stored_whole(store):
@@ -94,25 +101,15 @@ async def test_every_iterable_is_stored_whole(store):
     ids = await store.add_texts((text for text in ("a", "b")), ids=iter("ab"), metadata=({} for _ in range(2)))
     assert ids == ["a", "b"]
     assert await store.count() == 2
-
-
-async def test_what_is_no_list_of_documents_is_refused(store):
-    one = Document("one")
-    no_lists = (None, 5, "text", b"text", one, {"d": one}, ChunkMetadata("c", "s", "text", 1))
-    for wrong, call in product(no_lists, (store.add_documents, store.upsert, store.add_texts)):
-        with pytest.raises(ValidationError, match=f"got .*{wrong and type(wrong).__name__}") as caught:
-            await call(wrong)
-        assert [(one.row, one.code) for one in caught.value.errors] == [(-1, "wrong_type")]
-    with pytest.raises(ValidationError, match="ids must be a list of str"):
-        await store.add_texts(["a"], ids="a")
-    with pytest.raises(ValidationError):
-        await store.add_documents(zip(documents(), "abcde", strict=True))  # pairs
-    assert await store.count() == 0
+    # Chunks that were cut elsewhere are stored with their titles.
+    assert await store.add_documents([*chunks(), Document("text", id="d")]) == ["c0", "c1", "c2", "d"]
+    hit = (await store.search("keys", mode="keyword", filters={"source_document": "page"}))[0]
+    assert (hit.heading_path, hit.metadata["token_count"]) == (("Keys",), 2)
 
 
 async def test_the_rows_of_a_data_frame_are_documents(store):
     class DataFrame:
-        columns: tuple[str, ...] = ("text", "year")
+        columns = ("text", "year")
 
         def to_dict(self, orient):
             assert orient == "records"
@@ -125,6 +122,45 @@ async def test_the_rows_of_a_data_frame_are_documents(store):
     frame.columns = ("body", "year")
     with pytest.raises(ValidationError, match="rename the one with the texts"):
         await store.add_documents(frame)
+
+
+async def test_a_call_that_is_wrong_stores_nothing(store):
+    one = Document("one")
+    no_lists = (None, 5, "text", b"text", one, {"d": one}, ChunkMetadata("c", "s", "text", 1))
+    for wrong, call in product(no_lists, (store.add_documents, store.upsert, store.add_texts)):
+        with pytest.raises(ValidationError, match=f"got .*{wrong and type(wrong).__name__}") as caught:
+            await call(wrong)
+        assert [(one.row, one.code) for one in caught.value.errors] == [(-1, "wrong_type")]
+    with pytest.raises(ValidationError, match="ids must be a list of str"):
+        await store.add_texts(["a"], ids="a")
+    with pytest.raises(ValidationError):
+        await store.add_documents(zip(documents(), "abcde", strict=True))  # pairs
+
+    def failing():
+        yield from documents()
+        raise RuntimeError("the source ended early")
+
+    with pytest.raises(RuntimeError, match="ended early"):
+        await store.add_documents(failing())
+    # Nothing is left where all are skipped, and skipping excuses no call that is wrong itself.
+    found = await store.add_documents([Document(""), Document("\0")], on_error="skip")
+    assert (found, [one.row for one in found.skipped]) == ([], [0, 1])
+    with pytest.raises(ValidationError, match="must match 2 texts"):
+        await store.add_texts(["a", "b"], ids=["a"], on_error="skip")
+    for vectors in ([[1.0]], np.ones((1, 8)), np.float32(1)):
+        with pytest.raises(ValidationError, match=r"^embeddings? must have"):
+            await store.add_documents(documents(), vectors, on_error="skip")
+        with pytest.raises(ValidationError):
+            await store.add_documents(["no document", *documents()], vectors, on_error="skip")
+    with pytest.raises(ConfigurationError, match="on_error must be 'raise' or 'skip'; got 'ignore'"):
+        await store.add_documents(documents(), on_error="ignore")
+    assert await store.count() == 0
+    await store.add_documents([Document("old", id="a")])
+    for way in ("Update", "", None, 1, "ignore"):
+        with pytest.raises(ConfigurationError, match="on_duplicate must be 'update', 'skip' or 'fail'"):
+            await store.add_documents([Document("new", id="a")], on_duplicate=way)
+    await store.add_documents([Document("new", id="a")], on_duplicate="skip")
+    assert (await store.get(["a"]))[0].content == "old"
 
 
 @pytest.mark.parametrize("given", ["documents", "vectors of an array", "vectors of a list", "texts"])
@@ -152,41 +188,6 @@ async def test_documents_that_break_a_rule_are_skipped_when_asked(database_url, 
         assert (await store.add_documents([Document("good", id="good")] if given != "texts" else [])).skipped == []
 
 
-async def test_nothing_is_stored_where_all_are_skipped_or_the_call_itself_is_wrong(store):
-    found = await store.add_documents([Document(""), Document("\0")], on_error="skip")
-    assert (found, [one.row for one in found.skipped]) == ([], [0, 1])
-    with pytest.raises(ValidationError, match="must match 2 texts"):
-        await store.add_texts(["a", "b"], ids=["a"], on_error="skip")
-    for vectors in ([[1.0]], np.ones((1, 8)), np.float32(1)):
-        with pytest.raises(ValidationError, match=r"^embeddings? must have"):
-            await store.add_documents(documents(), vectors, on_error="skip")
-        with pytest.raises(ValidationError):
-            await store.add_documents(["no document", *documents()], vectors, on_error="skip")
-    with pytest.raises(ConfigurationError, match="on_error must be 'raise' or 'skip'; got 'ignore'"):
-        await store.add_documents(documents(), on_error="ignore")
-    assert await store.count() == 0
-
-
-async def test_an_iterable_that_fails_stores_nothing(store):
-    def failing():
-        yield from documents()
-        raise RuntimeError("the source ended early")
-
-    with pytest.raises(RuntimeError, match="ended early"):
-        await store.add_documents(failing())
-    assert await store.count() == 0
-
-
-async def test_only_three_ways_with_what_exists(store):
-    await store.add_documents([Document("old", id="a")])
-    wrong = ("Update", "", None, 1, "ignore")
-    for way in wrong:
-        with pytest.raises(ConfigurationError, match="on_duplicate must be 'update', 'skip' or 'fail'"):
-            await store.add_documents([Document("new", id="a")], on_duplicate=way)
-    await store.add_documents([Document("new", id="a")], on_duplicate="skip")
-    assert (await store.get(["a"]))[0].content == "old"
-
-
 @pytest.mark.parametrize("empty", [True, False], ids=["direct", "merge"])
 async def test_what_is_changed_meanwhile_is_not_stored(database_url, empty):
     given = [Document(f"text {number}", {"number": [number]}, id=f"d{number}") for number in range(300)]
@@ -210,12 +211,6 @@ async def test_what_is_changed_meanwhile_is_not_stored(database_url, empty):
         ]
 
 
-async def test_a_document_without_an_id_may_say_none(store):
-    nameless = Document(content="text", metadata={}, id=None)
-    assert await store.add_documents([nameless]) == await store.add_documents([Document("text")])
-    assert await store.count() == 1
-
-
 # --- chunks that were cut elsewhere ---------------------------------------------------------------------------------
 
 
@@ -223,23 +218,11 @@ def chunks(count=3):
     return [ChunkMetadata(f"c{number}", chunk_text=f"chunk {number}", **CHUNK) for number in range(count)]
 
 
-def vector_documents(count=3):
-    vectors = np.eye(16)[:count]
-    return [
-        VectorDocument(f"c{number}", chunk_text=f"chunk {number}", embedding=vectors[number], **CHUNK)
-        for number in range(count)
-    ]
-
-
-async def test_chunks_are_stored_with_their_titles(store):
-    assert await store.add_documents([*chunks(), Document("text", id="d")]) == ["c0", "c1", "c2", "d"]
-    hit = (await store.search("keys", mode="keyword", filters={"source_document": "page"}))[0]
-    assert hit.heading_path == ("Keys",)
-    assert hit.metadata["token_count"] == 2
-
-
 async def test_vectors_that_chunks_bring_are_used(database_url):
-    given = vector_documents()
+    given = [
+        VectorDocument(f"c{number}", chunk_text=f"chunk {number}", embedding=np.eye(16)[number], **CHUNK)
+        for number in range(3)
+    ]
     async with opened(database_url, model="none") as store:
         await store.add_documents(given)
         for number in range(3):
@@ -247,10 +230,8 @@ async def test_vectors_that_chunks_bring_are_used(database_url):
             assert (hit.id, hit.vector_score, hit.created_at) == (f"c{number}", 1.0, given[number].created_at)
         with pytest.raises(ValidationError) as caught:
             await store.add_documents([*given, *chunks(1), Document("text", id="d")])
-        assert [(one.row, one.id, one.field, one.code) for one in caught.value.errors] == [
-            (3, "c0", "embedding", "missing"),
-            (4, "d", "embedding", "missing"),
-        ]
+        expected = [(3, "c0", "embedding", "missing"), (4, "d", "embedding", "missing")]
+        assert [(one.row, one.id, one.field, one.code) for one in caught.value.errors] == expected
         with pytest.raises(ConfigurationError, match="have their own vectors"):
             await store.add_documents(given, np.eye(16, dtype=np.float32)[:3])
         assert await store.count() == 3
@@ -286,17 +267,13 @@ WRONG = {
 
 
 @pytest.mark.slow
-async def test_vectors_of_a_model_are_checked_on_the_way_in(database_url):
+async def test_vectors_of_a_model_are_checked_on_the_way_in_and_may_be_of_any_real_type(database_url):
     for kind, made in WRONG.items():
         async with opened(database_url, model=WrongEmbedder(made)) as store:
             with pytest.raises(ModelError, match=r"semlex\.testing/hash"):
                 await store.add_documents(documents())
             assert await store.count() == 0, kind
-
-
-async def test_vectors_of_a_model_may_be_of_any_real_type(database_url):
-    ways = (lambda rows: rows.tolist(), lambda rows: rows.astype(np.float64))
-    for number, made in enumerate(ways):
+    for number, made in enumerate((lambda rows: rows.tolist(), lambda rows: rows.astype(np.float64))):
         async with opened(database_url, model=WrongEmbedder(made), collection=f"c{number}") as store:
             await store.add_documents(documents())
             (best,) = await store.search("text 3", mode="vector", top_k=1)
@@ -348,16 +325,6 @@ WRONG_FIELDS = [
     ("timestamp_end", "\0", "nul"),
     ("timestamp_end", "x" * 513, "too_long"),
 ]
-
-
-async def test_every_field_is_checked(store):
-    for field, value, code in WRONG_FIELDS:
-        bad = Document("text", id="bad")
-        setattr(bad, field, value)
-        with pytest.raises(ValidationError) as caught:
-            await store.add_documents([Document("text", id="good", child_ids=["bad"]), bad])
-        assert [(one.row, one.field, one.code) for one in caught.value.errors] == [(1, field, code)]
-    assert await store.count() == 0
 
 
 # --- titles ---------------------------------------------------------------------------------------------------------
@@ -412,12 +379,6 @@ async def test_documents_with_and_without_vectors_go_in_together(database_url, h
         assert [one.content for one in await store.get([one.id for one in given])] == [one.content for one in given]
 
 
-async def test_no_vector_at_all_is_as_none_given(store):
-    await store.add_documents(documents(2), [None, None])
-    assert len(await store.embeddings.vectors(["d0", "d1"])) == 2
-    assert await store.add_documents([], []) == []
-
-
 WRONG_VECTORS = [
     ([[1.0] * 16, [1.0] * 15, [1.0] * 16], [(1, "d1", "wrong_dimension")]),
     ([None, [1.0] * 16, [1.0] * 15], [(2, "d2", "wrong_dimension")]),
@@ -428,15 +389,18 @@ WRONG_VECTORS = [
 ]
 
 
-async def test_a_list_of_vectors_is_refused_by_its_rows(store):
+async def test_fields_and_vectors_are_refused_by_their_rows(store):
+    for field, value, code in WRONG_FIELDS:
+        bad = Document("text", id="bad")
+        setattr(bad, field, value)
+        with pytest.raises(ValidationError) as caught:
+            await store.add_documents([Document("text", id="good", child_ids=["bad"]), bad])
+        assert [(one.row, one.field, one.code) for one in caught.value.errors] == [(1, field, code)]
     for vectors, expected in WRONG_VECTORS:
         with pytest.raises(ValidationError) as caught:
             await store.add_documents(documents(3), vectors)
         assert [(one.row, one.id, one.code) for one in caught.value.errors] == expected
     assert await store.count() == 0
-
-
-async def test_of_a_repeated_id_the_last_counts_or_the_first_where_what_is_there_stays(store):
-    for name, way, expected in (("a", "update", "second"), ("b", "skip", "first")):
-        await store.add_documents([Document("first", id=name), Document("second", id=name)], on_duplicate=way)
-        assert (await store.get([name]))[0].content == expected
+    await store.add_documents(documents(2), [None, None])  # no vector at all is as none given
+    assert len(await store.embeddings.vectors(["d0", "d1"])) == 2
+    assert await store.add_documents([], []) == []

@@ -104,9 +104,6 @@ def found(error):
     return [(one.row, one.field, one.code) for one in error.errors]
 
 
-# --- documents ------------------------------------------------------------------------------------------------------
-
-
 def test_text_that_postgres_cannot_hold(store):
     for (place, planted), (code, bad) in itertools.product(PLACES.items(), UNSTORABLE.values()):
         document = Document(**{"content": "good", "id": "row-one"} | planted(bad))
@@ -116,6 +113,16 @@ def test_text_that_postgres_cannot_hold(store):
         assert "row 1" in str(error)
         if place != "id":
             assert error.errors[0].id == "row-one"
+
+
+def nested(depth):
+    value = {}
+    for _ in range(depth - 1):
+        value = {"a": value}
+    return value
+
+
+FILLER = "z" * (MAX_METADATA_BYTES - len('{"k":""}'))  # the most metadata that a chunk may have
 
 
 def test_a_field_out_of_bounds(store):
@@ -140,37 +147,35 @@ def test_a_field_out_of_bounds(store):
         (Document("good", [SECRET]), "metadata", "wrong_type"),
         (Document("good", SECRET), "metadata", "wrong_type"),
         (Document("good", None), "metadata", "wrong_type"),
+        (Document("good", nested(65)), "metadata", "too_deep"),
+        (Document("good", nested(100_000)), "metadata", "too_deep"),
+        (Document("good", {"k": f"{FILLER}z"}), "metadata", "too_long"),
     ):
         error = refusal(partial(store.add_documents, [document]))
         assert found(error) == [(0, field, code)]
 
 
-def nested(depth):
-    value = {}
-    for _ in range(depth - 1):
-        value = {"a": value}
-    return value
-
-
-def test_the_largest_values_are_stored(database_url):
-    filler = "z" * (MAX_METADATA_BYTES - len('{"k":""}'))
+def test_the_largest_values_and_numbers_of_any_type_are_stored(database_url):
     documents = [
         Document("x" * MAX_CHUNK_BYTES, id="i" * 512, metadata=nested(64)),
-        Document("C", id="é" * 256, metadata={"k": filler}),
+        Document("C", id="é" * 256, metadata={"k": FILLER}),
     ]
-    with sync_opened(database_url, "none") as retriever:
+    with sync_opened(database_url, "none", collection="largest") as retriever:
         assert retriever.add_documents(documents) == [document.id for document in documents]
         kept = retriever.get([document.id for document in documents])
     assert [(one.content, one.metadata) for one in kept] == [(one.content, one.metadata) for one in documents]
+    vectors = [np.array([[1, 2, 3], [3, 2, 1]], dtype=dtype) for dtype in ("f2", "f4", ">f4", "f8", "i2", "u8")]
+    not_contiguous = np.arange(1, 13, dtype=np.float32).reshape(2, 6)[:, ::2]
+    with sync_opened(database_url, "none") as retriever:
+        for rows in (*vectors, not_contiguous):
+            retriever.add_documents([Document("one", id="one"), Document("two", id="two")], rows)
+            for query in (rows[1], rows[1].tolist()):
+                best = retriever.search(vector=query, top_k=1)
+                assert (best[0].id, best[0].vector_score) == ("two", pytest.approx(1.0, abs=1e-6)), rows.dtype
+            assert retriever.delete(["one", "two"]).chunks == 2
 
 
-def test_metadata_too_deep_or_too_long(store):
-    filler = "z" * (MAX_METADATA_BYTES - len('{"k":""}') + 1)
-    for metadata, code in ((nested(65), "too_deep"), (nested(100_000), "too_deep"), ({"k": filler}, "too_long")):
-        assert found(refusal(partial(store.add_documents, [Document("good", metadata)]))) == [(0, "metadata", code)]
-
-
-def test_one_bad_row_of_many(store):
+def test_rows_are_named_wherever_they_are_and_all_at_once(store):
     count = 3000
     for row in (0, random.randrange(1, count - 1), count - 1):
         documents = [Document("good", id=f"d{number}") for number in range(count)]
@@ -178,9 +183,6 @@ def test_one_bad_row_of_many(store):
         error = refusal(partial(store.add_documents, documents))
         assert found(error) == [(row, "metadata", "not_finite")]
         assert f"row {row} (id 'd{row}')" in str(error)
-
-
-def test_all_errors_come_at_once(store):
     documents = [Document(f"{SECRET}\0" if row % 2 else "good", {"n": float("nan")}, id=f"d{row}") for row in range(20)]
     error = refusal(lambda: store.add_documents(documents))
     expected = [(row, field) for row in range(20) for field in (("content", "metadata") if row % 2 else ("metadata",))]
@@ -188,7 +190,7 @@ def test_all_errors_come_at_once(store):
     assert "20 more" in str(error)
 
 
-def test_unequal_lengths(store):
+def test_unequal_lengths_and_what_is_no_document(store):
     texts = [SECRET] * 3
     vectors = np.ones((2, DIMENSIONS), dtype=np.float32)
     for call in (
@@ -200,27 +202,17 @@ def test_unequal_lengths(store):
         error = refusal(call)
         assert {one.row for one in error.errors} == {-1}
         assert "3" in str(error)
-
-
-def test_what_is_no_document(store):
     assert found(refusal(lambda: store.add_documents([Document("good"), SECRET]))) == [(1, "document", "wrong_type")]
-
-
-def test_an_endless_iterable_of_something_else_is_not_read_to_its_end(store):
-    calls = {
-        "documents": store.add_documents,
-        "texts": store.add_texts,
-        "ids": lambda given: store.add_texts(["good"], ids=given),
-        "metadata": lambda given: store.add_texts(["good"], metadata=given),
-    }
-    for argument, call in calls.items():
+    # An endless iterable of something else is not read to its end.
+    for call, expected in (
+        (store.add_documents, "wrong_type"),
+        (store.add_texts, "wrong_type"),
+        (lambda given: store.add_texts(["good"], ids=given), "unequal_lengths"),
+        (lambda given: store.add_texts(["good"], metadata=given), "unequal_lengths"),
+    ):
         numbers = itertools.count()
-        expected = "unequal_lengths" if argument in {"ids", "metadata"} else "wrong_type"
         assert {error.code for error in refusal(partial(call, numbers)).errors} == {expected}
         assert next(numbers) <= MAX_WRONG_ITEMS
-
-
-# --- vectors --------------------------------------------------------------------------------------------------------
 
 
 def vector(**changes):
@@ -266,16 +258,13 @@ def test_unusable_vectors(store):
             assert [one.row for one in refusal(partial(search, vector=bad)).errors] == [-1], kind
 
 
-def test_vectors_of_another_shape(store):
+def test_vectors_of_another_shape_or_dimension(store):
     for shape in ((), (0,), (DIMENSIONS,), (1, 0), (1, 1, DIMENSIONS)):
         array = np.ones(shape, dtype=np.float32)
         error = refusal(partial(store.add_documents, [Document(SECRET)], array))
         assert found(error) == [(-1, "embeddings", "wrong_shape")], shape
         if shape != (DIMENSIONS,):
             assert found(refusal(partial(store.search, vector=array))) == [(-1, "vector", "wrong_shape")], shape
-
-
-def test_vectors_of_another_dimension_name_both(store):
     for call in (
         lambda: store.add_documents([Document(SECRET)], np.ones((1, DIMENSIONS + 1), np.float32)),
         lambda: store.search(vector=np.ones(DIMENSIONS + 1, np.float32)),
@@ -283,28 +272,6 @@ def test_vectors_of_another_dimension_name_both(store):
         with pytest.raises(ModelMismatchError, match=rf"{DIMENSIONS + 1} .*\b{DIMENSIONS}\b") as caught:
             call()
         assert SECRET not in told(caught.value)
-
-
-def test_numbers_of_any_type_are_vectors(database_url):
-    with sync_opened(database_url, "none") as retriever:
-        for dtype in ("f2", "f4", ">f4", "f8", "i2", "u8"):
-            vectors = np.array([[1, 2, 3], [3, 2, 1]], dtype=dtype)
-            retriever.add_documents([Document("one", id="one"), Document("two", id="two")], vectors)
-            for query in (vectors[1], vectors[1].tolist()):
-                best = retriever.search(vector=query, top_k=1)
-                assert (best[0].id, best[0].vector_score) == ("two", pytest.approx(1.0, abs=1e-6)), dtype
-            assert retriever.delete(["one", "two"]).chunks == 2
-
-
-def test_vectors_that_are_not_contiguous_are_stored_as_they_are(database_url):
-    whole = np.arange(1, 4 * DIMENSIONS + 1, dtype=np.float32).reshape(2, 2 * DIMENSIONS)
-    with sync_opened(database_url, "none") as retriever:
-        retriever.add_documents([Document("one", id="one"), Document("two", id="two")], whole[:, ::2])
-        best = retriever.search(vector=whole[1, ::2], top_k=1)
-        assert (best[0].id, best[0].vector_score) == ("two", pytest.approx(1.0, abs=1e-6))
-
-
-# --- searches -------------------------------------------------------------------------------------------------------
 
 
 def test_unusable_queries_and_ids(store):
@@ -315,101 +282,51 @@ def test_unusable_queries_and_ids(store):
         for filters in ({bad: 1}, {"key": bad}, {"source_document": bad}, {"key": {"inner": [bad]}}):
             for call in (partial(store.search, "first", filters=filters), partial(store.count, filters)):
                 assert [one.code for one in refusal(call).errors] == [code], (bad, filters)
-
-
-def test_queries_that_are_no_text(store):
     for blank in ("", " ", "\n\t ", "\u00a0\u2003"):
         assert found(refusal(partial(store.search, blank))) == [(-1, "query", "blank")]
-    others = (5, b"bytes", ["text"], {"text"}, np.ones(2), object())
-    for query in others:
+    for query in (5, b"bytes", ["text"], {"text"}, np.ones(2), object()):
         assert found(refusal(partial(store.search, query))) == [(-1, "query", "wrong_type")]
-
-
-def test_the_longest_query(store):
     assert [one.id for one in store.search("first " + "é" * 2045)] == ["first"]
     error = refusal(lambda: store.search("first " + "é" * 2045 + "z"))
     assert (found(error), error.errors[0].limit) == ([(-1, "query", "too_long")], "4096 bytes")
     assert found(refusal(store.search)) == [(-1, "query", "missing")]
-
-
-def test_top_k_has_bounds(store):
-    assert [len(store.search("first", top_k)) for top_k in (1, 1000)] == [1, 1]
-    wrong = (0, -1, 1001, 2**63, -(2**63), 10**5000, True, "5", 5.0)
-    for top_k in wrong:
-        code = "out_of_range" if type(top_k) is int else "wrong_type"
-        assert found(refusal(partial(store.search, "first", top_k))) == [(-1, "top_k", code)]
-
-
-OUT_OF_BOUNDS = [
-    {"mode": "fuzzy"},
-    {"tuning": 5},
-    {"tuning": {"candidate": 50}},
-    {"tuning": {"candidates": 4}},
-    {"tuning": {"candidates": 10_001}},
-    {"tuning": {"candidates": "many"}},
-    {"tuning": {"ef_search": 0}},
-    {"tuning": {"ef_search": 1001}},
-    {"tuning": {"ef_search": "wide"}},
-    {"tuning": {"probes": 0}},
-    {"tuning": {"probes": 40_000}},
-    {"tuning": {"probes": "all"}},
-    {"deadline": 0},
-    {"deadline": float("nan")},
-    {"deadline": float("inf")},
-    {"deadline": "soon"},
-    {"deadline": 10**400},
-    {"deadline": 2.2e6},
-    {"deadline": True},
-    {"mode": []},
-    {"mode": np.ones(2)},
-    {"fusion": ["rrf"]},
-    {"tuning": {"candidates": True}},
-    {"tuning": {"candidates": 10**5000}},
-    {"tuning": {"ef_search": 40.0}},
-    {"weights": 5},
-    {"weights": "vector"},
-    {"weights": {"vector": True}},
-    {"weights": {"vector": "much"}},
-    {"weights": {5: 1.0}},
-    {"rrf_k": "x"},
-    {"rrf_k": 10**400},
-    {"rerank": "yes"},
-    {"rerank": np.ones(2)},
-    {"fusion": "magic"},
-    {"weights": {"vector": -1.0}},
-    {"weights": {"vector": float("nan")}},
-    {"weights": {"image": 1.0}},
-    {"weights": {"vector": 1.5}},
-    {"weights": {"vector": 0, "keyword": 0}},
-    {"rrf_k": float("nan")},
-    {"rrf_k": -1.0},
-    {"rerank": True},
-]
-
-
-def test_parameters_out_of_bounds(store):
-    for options in OUT_OF_BOUNDS:
-        with pytest.raises(ConfigurationError) as caught:
-            store.search(SECRET, **options)
-        assert SECRET not in told(caught.value)
-        (name, value), *_ = options.items()
-        name = next(iter(value)) if name == "tuning" and isinstance(value, dict) else name
-        assert name.rstrip("s") in str(caught.value)
-
-
-def test_ids_that_are_no_list(store):
-    wrong = (None, 5, "first", b"first", {"first": 1})
-    for ids in wrong:
+    for ids in (None, 5, "first", b"first", {"first": 1}):
         assert found(refusal(partial(store.get, ids))) == [(-1, "ids", "wrong_type")]
-
-
-def test_ids_of_any_iterable(store):
     for ids in (["first", "gone"], ("first",), {"first"}, iter(["first", "first"]), (one for one in ["first"])):
         assert {one.id for one in store.get(ids)} == {"first"}
     assert found(refusal(lambda: store.get(iter(["first", 5.0])))) == [(1, "id", "wrong_type")]
 
 
-# --- a query that brings everything ---------------------------------------------------------------------------------
+OUT_OF_BOUNDS = {
+    "mode": ["fuzzy", [], np.ones(2)],
+    "fusion": [["rrf"], "magic"],
+    "tuning": [
+        *(5, {"candidate": 50}),
+        *({"candidates": wrong} for wrong in (4, 10_001, "many", True, 10**5000)),
+        *({"ef_search": wrong} for wrong in (0, 1001, "wide", 40.0)),
+        *({"probes": wrong} for wrong in (0, 40_000, "all")),
+    ],
+    "deadline": [0, float("nan"), float("inf"), "soon", 10**400, 2.2e6, True],
+    "weights": [
+        *(5, "vector", {5: 1.0}, {"image": 1.0}, {"vector": 0, "keyword": 0}),
+        *({"vector": wrong} for wrong in (True, "much", -1.0, float("nan"), 1.5)),
+    ],
+    "rrf_k": ["x", 10**400, float("nan"), -1.0],
+    "rerank": ["yes", np.ones(2), True],
+}
+
+
+def test_parameters_out_of_bounds(store):
+    for name, value in ((name, value) for name, values in OUT_OF_BOUNDS.items() for value in values):
+        with pytest.raises(ConfigurationError) as caught:
+            store.search(SECRET, **{name: value})
+        assert SECRET not in told(caught.value)
+        named = next(iter(value)) if name == "tuning" and isinstance(value, dict) else name
+        assert named.rstrip("s") in str(caught.value)
+    assert [len(store.search("first", top_k)) for top_k in (1, 1000)] == [1, 1]
+    for top_k in (0, -1, 1001, 2**63, -(2**63), 10**5000, True, "5", 5.0):
+        code = "out_of_range" if type(top_k) is int else "wrong_type"
+        assert found(refusal(partial(store.search, "first", top_k))) == [(-1, "top_k", code)]
 
 
 def test_a_query_object_brings_text_vector_number_and_filters(database_url):

@@ -44,9 +44,6 @@ def folder(tmp_path):
     return root
 
 
-# --- no files ---------------------------------------------------------------------------------------------------------
-
-
 @contextmanager
 def unix_socket(path):
     here = Path.cwd()
@@ -59,36 +56,42 @@ def unix_socket(path):
         yield
 
 
-async def test_what_is_no_file_is_neither_read_nor_waited_for(database_url, folder):
+async def test_what_is_no_readable_file_is_neither_read_nor_waited_for(database_url, folder, monkeypatch):
     os.mkfifo(folder / "fifo.md")
-    (folder / "zero.md").symlink_to("/dev/zero")
-    with unix_socket(folder / "socket.md"):
-        report = await indexed(database_url, folder, "/dev/zero", folder / "fifo.md", folder / "zero.md")
-    assert codes(report) == {
-        "fifo.md": "not_regular",
-        "socket.md": "not_regular",
-        "zero.md": "link_out",
-        "zero": "not_regular",  # by its name, and through the link that was named
-    }
-
-
-async def test_links_lead_nowhere_outside(database_url, folder):
     outside = folder.parent / "outside"
     outside.mkdir()
     (outside / "secret.md").write_text(OUTSIDE)
-    (folder / "out.md").symlink_to(outside / "secret.md")
-    (folder / "up.md").symlink_to("../outside/secret.md")
-    (folder / "folder").symlink_to(outside)
-    (folder / "loop").symlink_to(".")
-    (folder / "self.md").symlink_to("self.md")
-    (folder / "one.md").symlink_to("two.md")
-    (folder / "two.md").symlink_to("one.md")
-    (folder / "gone.md").symlink_to("nowhere.md")
-    report = await indexed(database_url, folder)
-    found = codes(report)
+    for name, target in {
+        "zero.md": "/dev/zero", "out.md": outside / "secret.md", "up.md": "../outside/secret.md", "folder": outside,
+        "loop": ".", "self.md": "self.md", "one.md": "two.md", "two.md": "one.md", "gone.md": "nowhere.md",
+    }.items():  # fmt: skip
+        (folder / name).symlink_to(target)
+    for name, size in (("sparse.md", 2 << 30), ("more.md", DEFAULT_LIMITS.file + 1), ("limit.md", DEFAULT_LIMITS.file)):
+        with (folder / name).open("wb") as file:
+            file.truncate(size)  # takes no room on the disk
+    (folder / "closed").mkdir()
+    for name in ("mine.md", "closed/a.md"):
+        (folder / name).write_text("Not for you.")
+    real = os.open
+
+    def refuse(path, flags, *rest, dir_fd=None):
+        """Root may read everything, so the system's refusal is played."""
+        if path in ("mine.md", "closed"):
+            raise PermissionError(13, "Permission denied", path)
+        return real(path, flags, *rest, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "open", refuse)
+    with unix_socket(folder / "socket.md"):
+        found = codes(await indexed(database_url, folder, "/dev/zero", folder / "fifo.md", folder / "zero.md"))
     loops = {found.pop(name) for name in ("self.md", "one.md", "two.md")}
-    assert found == {"out.md": "link_out", "up.md": "link_out", "folder": "link_out", "gone.md": "missing"}
     assert loops <= {"missing", "not_regular", "failed"}
+    assert found == {
+        "fifo.md": "not_regular", "socket.md": "not_regular",
+        "zero.md": "link_out", "zero": "not_regular",  # by its name, and through the link that was named
+        "out.md": "link_out", "up.md": "link_out", "folder": "link_out", "gone.md": "missing",
+        "mine.md": "unreadable", "closed": "unreadable",
+        "sparse.md": "too_large", "more.md": "too_large", "limit.md": "binary",
+    }  # fmt: skip
 
 
 @pytest.mark.slow
@@ -109,50 +112,54 @@ async def test_folders_that_are_too_deep(database_url, folder, monkeypatch):
     assert len(report.problems) == 2
 
 
-# --- files that cannot be read, or change meanwhile -------------------------------------------------------------------
-
-
-async def test_what_this_account_may_not_read(database_url, folder, monkeypatch):
-    """Root may read everything, so the system's refusal is played."""
-    (folder / "closed").mkdir()
-    for name in ("mine.md", "closed/a.md"):
-        (folder / name).write_text("Not for you.")
-    real = os.open
-
-    def refuse(path, flags, *rest, dir_fd=None):
-        if path in ("mine.md", "closed"):
-            raise PermissionError(13, "Permission denied", path)
-        return real(path, flags, *rest, dir_fd=dir_fd)
-
-    monkeypatch.setattr(os, "open", refuse)
-    assert codes(await indexed(database_url, folder)) == {"mine.md": "unreadable", "closed": "unreadable"}
-
-
-def while_it_is_read(monkeypatch, name, change):
-    """Does something when the first bytes of a file have been read."""
+def while_it_is_read(monkeypatch, changes, before=None):
+    """Does something when the first bytes of a file have been read, or before: each by the file's name."""
     read_file, read = chunk_rows.read_file, discovery._read_at_most
     current = ""
 
     def noting(found):
         nonlocal current
         current = found.uri
+        (before or {}).get(current, lambda: None)()
         return read_file(found)
 
     def changing(file, limit):
         first = os.read(file, 4)
-        if current == name:
-            change()
+        changes.get(current, lambda: None)()
         return first + read(file, limit - len(first))
 
     monkeypatch.setattr(chunk_rows, "read_file", noting)
     monkeypatch.setattr(discovery, "_read_at_most", changing)
 
 
-async def test_a_file_that_grows_beyond_the_limit_while_it_is_read(database_url, folder, monkeypatch):
-    growing = folder / "growing.md"
-    growing.write_text("A pear.\n")
-    while_it_is_read(monkeypatch, "growing.md", lambda: os.truncate(growing, 1 << 40))
-    assert codes(await indexed(database_url, folder)) == {"growing.md": "too_large"}
+async def test_files_that_vanish_grow_or_become_links_before_they_are_read_or_meanwhile(
+    database_url, folder, monkeypatch
+):
+    (folder / "sub").mkdir()
+    for name in ("gone.md", "going.md", "sub/a.md", "growing.md", "page.md"):
+        (folder / name).write_text("A pear.\n")
+    outside = folder.parent / "secret.md"
+    outside.write_text(OUTSIDE)
+
+    def swap():
+        (folder / "page.md").unlink()
+        (folder / "page.md").symlink_to(outside)
+
+    while_it_is_read(
+        monkeypatch,
+        {"going.md": (folder / "going.md").unlink, "growing.md": lambda: os.truncate(folder / "growing.md", 1 << 40)},
+        {
+            "gone.md": (folder / "gone.md").unlink,
+            "sub/a.md": lambda: (folder / "sub").rename(folder / "other"),
+            "page.md": swap,
+        },
+    )
+    report = await indexed(database_url, folder)
+    assert codes(report) == {
+        "gone.md": "missing", "sub/a.md": "missing", "growing.md": "too_large", "page.md": "not_regular"
+    }  # fmt: skip
+    assert report.added == 2  # what was open is read to its end
+    assert report.vanished == {}
 
 
 @pytest.mark.slow
@@ -166,65 +173,13 @@ async def test_a_file_that_grows_while_it_is_read_is_read_again_by_the_next_run(
             file.write("A plum.\n")
         os.utime(growing, (2, 2))
 
-    while_it_is_read(monkeypatch, "growing.md", grow)
+    while_it_is_read(monkeypatch, {"growing.md": grow})
     assert codes(await indexed(database_url, folder)) == {}
     monkeypatch.undo()
     growing.write_text("A cherry.\n")
     async with retriever(database_url) as opened:
         assert (await opened.index(folder)).changed == 1
         assert [hit.content for hit in await opened.search("cherry pear plum")] == ["A cherry."]
-
-
-async def test_files_that_vanish_before_they_are_read_or_meanwhile(database_url, folder, monkeypatch):
-    (folder / "gone.md").write_text("A pear.\n")
-    (folder / "going.md").write_text("A plum.\n")
-    (folder / "sub").mkdir()
-    (folder / "sub" / "a.md").write_text("A grape.\n")
-    read = chunk_rows.read_file
-
-    def vanishing(file):
-        if file.uri == "gone.md":
-            (folder / "gone.md").unlink()
-        if file.uri == "sub/a.md":
-            (folder / "sub").rename(folder / "other")
-        return read(file)
-
-    monkeypatch.setattr(chunk_rows, "read_file", vanishing)
-    while_it_is_read(monkeypatch, "going.md", (folder / "going.md").unlink)
-    report = await indexed(database_url, folder)
-    assert codes(report) == {"gone.md": "missing", "sub/a.md": "missing"}
-    assert report.added == 2  # what was open is read to its end
-    assert report.vanished == {}
-
-
-async def test_a_link_that_is_put_in_place_before_the_file_is_read(database_url, folder, monkeypatch):
-    outside = folder.parent / "secret.md"
-    outside.write_text(OUTSIDE)
-    (folder / "page.md").write_text("A pear.\n")
-    read = chunk_rows.read_file
-
-    def swapped(file):
-        if file.uri == "page.md":
-            (folder / "page.md").unlink()
-            (folder / "page.md").symlink_to(outside)
-        return read(file)
-
-    monkeypatch.setattr(chunk_rows, "read_file", swapped)
-    assert codes(await indexed(database_url, folder)) == {"page.md": "not_regular"}
-
-
-async def test_files_above_the_limit(database_url, folder):
-    for name, size in (("sparse.md", 2 << 30), ("more.md", DEFAULT_LIMITS.file + 1), ("limit.md", DEFAULT_LIMITS.file)):
-        with (folder / name).open("wb") as file:
-            file.truncate(size)  # takes no room on the disk
-    assert codes(await indexed(database_url, folder)) == {
-        "sparse.md": "too_large",
-        "more.md": "too_large",
-        "limit.md": "binary",
-    }
-
-
-# --- names ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

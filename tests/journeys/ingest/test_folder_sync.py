@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 from contextlib import closing
+from itertools import product
 
 import psycopg
 import pytest
@@ -52,9 +53,6 @@ def read_files(monkeypatch):
     return read
 
 
-# --- files that are named one by one ----------------------------------------------------------------------------------
-
-
 def test_every_document_is_looked_up_a_few_times_however_many_files_are_named(store, tmp_path, monkeypatch):
     files = [tmp_path / f"{number}.md" for number in range(30)]
     for file in files:
@@ -88,9 +86,6 @@ def test_files_are_looked_at_off_the_event_loop(store, handbook, monkeypatch):
     store.sync(handbook)
     with closing(store.watch(handbook)) as reports:
         next(reports)
-
-
-# --- what did not change is not read --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("command", ["index", "sync"])
@@ -127,24 +122,38 @@ def test_a_young_file_is_read_again(store, handbook, read_files):
     assert set(read_files) == {"keys.md"}
 
 
-# --- moves ----------------------------------------------------------------------------------------------------------
-
-
-def test_a_moved_file_embeds_nothing_and_keeps_its_chunks(store, handbook):
+def test_moved_files_embed_nothing_and_keep_their_chunks(store, handbook):
+    write(handbook / "one.py", "def rotate(key):\n    return key\n")
     store.index(handbook)
     before = {(chunk.content, chunk.created_at) for chunk in store.list_chunks(limit=10)}
     (handbook / "keys.md").rename(handbook / "guide" / "locks.md")
     report = store.sync(handbook)
-    assert counts(report) == (0, 0, 1, 0, 2)
+    assert counts(report) == (0, 0, 1, 0, 3)
     assert report.plan.moved == [MovedDocument("handbook", "keys.md", "guide/locks.md")]
     assert (report.run.chunks, report.run.embedded) == (0, 0)
     assert {(chunk.content, chunk.created_at) for chunk in store.list_chunks(limit=10)} == before
     (hit,) = store.search("lost key", 1, mode="keyword")
     assert hit.source_document == "guide/locks.md"
     assert [chunk.id for chunk in store.get([hit.id])] == [hit.id]
+    # Names that are exchanged.
+    names = ["guide/locks.md", "start.md", "guide/end.md"]
+    for source, target in zip(names, [*names[1:], names[0]], strict=True):
+        (handbook / source).rename(handbook / f"{target}.new")
+    for name in names:
+        (handbook / f"{name}.new").rename(handbook / name)
+    report = store.sync(handbook)
+    assert (counts(report), report.run.embedded) == ((0, 0, 3, 0, 1), 0)
+    assert {hit.source_document for hit in store.search("lost", 1, mode="keyword")} == {"start.md"}
+    (handbook / "guide" / "locks.md").rename(handbook / "start.md")  # over another one
+    assert counts(store.sync(handbook)) == (0, 0, 1, 0, 2)
+    assert not store.search("lost", 1, mode="keyword")
+    assert store.count() == 3
     write(handbook / "keys.md", "# Keys\n\nAnother page of the old name.\n")
     assert counts(store.sync(handbook)) == (1, 0, 0, 0, 3)
     assert store.count() == 4
+    # Code is read again under another name, because its path is a part of it.
+    (handbook / "one.py").rename(handbook / "other.py")
+    assert counts(store.sync(handbook)) == (1, 0, 0, 1, 3)
 
 
 async def test_a_vector_that_is_being_added_moves_along(database_url, handbook, monkeypatch):
@@ -176,24 +185,6 @@ async def test_a_vector_that_is_being_added_moves_along(database_url, handbook, 
             assert connection.execute(f"{query} context IS NULL OR embedding IS NULL").rowcount == 0
 
 
-def test_names_that_are_exchanged(store, handbook):
-    store.index(handbook)
-    names = ["keys.md", "start.md", "guide/end.md"]
-    for source, target in zip(names, [*names[1:], names[0]], strict=True):
-        (handbook / source).rename(handbook / f"{target}.new")
-    for name in names:
-        (handbook / f"{name}.new").rename(handbook / name)
-    report = store.sync(handbook)
-    assert counts(report) == (0, 0, 3, 0, 0)
-    assert report.run.embedded == 0
-    assert {hit.source_document for hit in store.search("lost key", 1, mode="keyword")} == {"start.md"}
-    (handbook / "keys.md").rename(handbook / "start.md")  # over another one
-    report = store.sync(handbook)
-    assert counts(report) == (0, 0, 1, 0, 1)
-    assert not store.search("lost key", 1, mode="keyword")
-    assert store.count() == 2
-
-
 def test_a_server_that_lets_no_row_change_its_key(store, handbook, monkeypatch):
     async def refused(*_, **__):
         raise StoreError("not supported", sqlstate="0A000")
@@ -204,16 +195,6 @@ def test_a_server_that_lets_no_row_change_its_key(store, handbook, monkeypatch):
     report = store.sync(handbook)
     assert (report.differs, report.done) == (True, SyncCounts(added=1, deleted=1, unchanged=2))
     assert {chunk.source_document for chunk in store.list_chunks(limit=9)} == {"locks.md", "start.md", "guide/end.md"}
-
-
-def test_code_is_read_again_under_another_name_because_its_path_is_part_of_it(store, handbook):
-    write(handbook / "one.py", "def rotate(key):\n    return key\n")
-    store.index(handbook)
-    (handbook / "one.py").rename(handbook / "other.py")
-    assert counts(store.sync(handbook)) == (1, 0, 0, 1, 3)
-
-
-# --- what must not be deleted ---------------------------------------------------------------------------------------
 
 
 def test_a_dry_run_writes_nothing(store, handbook):
@@ -230,75 +211,64 @@ def test_a_dry_run_writes_nothing(store, handbook):
     assert (contents(store), store.status().last_run) == before
 
 
-def test_what_is_gone_stays_where_that_is_wanted(store, handbook):
+def test_what_is_left_out_or_outside_the_named_part_or_kept_on_request_stays(store, handbook):
     store.index(handbook)
+    write(handbook / ".semlexignore", "keys.md\n")
+    report = store.sync(handbook, exclude=["guide"])
+    assert counts(report) == (0, 0, 0, 0, 1)
+    assert [one.source_document for one in report.plan.left_out] == ["guide/end.md", "keys.md"]
+    assert store.count() == 3
+    (handbook / ".semlexignore").unlink()
     (handbook / "keys.md").unlink()
+    write(handbook / "guide" / "more.md", "more")
+    assert counts(store.sync(handbook / "guide")) == (1, 0, 0, 0, 1)
     report = store.sync(handbook, keep_deleted=True)
-    assert counts(report) == (0, 0, 0, 0, 2)
+    assert counts(report) == (0, 0, 0, 0, 3)
     assert report.plan.kept == [DocumentName("handbook", "keys.md")]
+    assert store.count() == 4
+    assert counts(store.sync(handbook)) == (0, 0, 0, 1, 3)
     assert store.count() == 3
-    assert counts(store.sync(handbook)) == (0, 0, 0, 1, 2)
-    assert store.count() == 2
+    # How files are read is said to a synchronisation too.
+    (handbook / "shop.csv").write_text("name,text\nkettle,Boils water\n")
+    assert store.sync(handbook, text_fields=["text"], id_field="name").done.added == 1
+    [chunk] = store.list_chunks("exists name")
+    assert (chunk.metadata["name"], chunk.content) == ("kettle", "Boils water")
 
 
-@pytest.mark.parametrize("below", ["", "guide"])
-@pytest.mark.parametrize("is_empty", [True, False])
-def test_a_folder_that_is_gone_or_empty(store, handbook, below, is_empty):
-    store.index(handbook)
-    folder = handbook / below
-    shutil.rmtree(folder)
-    if is_empty:
-        folder.mkdir()
-    for options in ({}, {"dry_run": True}):
-        with pytest.raises(ConfigurationError, match=r"--allow-empty \(allow_empty=True\)"):
-            store.sync(folder, **options)
-    assert store.count() == 3
-    report = store.sync(folder, allow_empty=True)
-    assert report.done.deleted == (1 if below else 3)
-    assert store.count() == (2 if below else 0)
-
-
-def test_a_folder_that_was_never_there(store, handbook):
+def test_a_folder_that_is_gone_or_empty_or_was_never_there(store, handbook):
     with pytest.raises(ConfigurationError, match="no such file or folder"):
         store.sync(handbook.parent / "nowhere", allow_empty=True)
+    kept = shutil.copytree(handbook, handbook.parent / "kept")
+    for below, is_empty in product(("guide", ""), (True, False)):
+        store.sync(handbook)
+        folder = handbook / below
+        shutil.rmtree(folder)
+        if is_empty:
+            folder.mkdir()
+        for options in ({}, {"dry_run": True}):
+            with pytest.raises(ConfigurationError, match=r"--allow-empty \(allow_empty=True\)"):
+                store.sync(folder, **options)
+        assert store.count() == 3
+        report = store.sync(folder, allow_empty=True)
+        assert report.done.deleted == (1 if below else 3)
+        assert store.count() == (2 if below else 0)
+        shutil.copytree(kept, handbook, dirs_exist_ok=True)
     store.sync(handbook)
     with pytest.raises(ConfigurationError, match="no such file or folder"):
         store.sync(handbook / "nowhere")  # in the folder of a source, and nothing of it is stored
 
 
-def test_how_files_are_read_is_said_to_a_synchronisation_too(store, handbook):
-    (handbook / "shop.csv").write_text("name,text\nkettle,Boils water\n")
-    assert store.sync(handbook, text_fields=["text"], id_field="name").done.added == 4
-    assert {chunk.metadata["name"]: chunk.content for chunk in store.list_chunks("exists name")} == {
-        "kettle": "Boils water"
-    }
-
-
-def test_a_folder_that_is_taken_away_meanwhile(store, handbook, monkeypatch):
-    store.index(handbook)
-    (handbook / "keys.md").unlink()
-    original = sync.SyncRun._move
-
-    async def late(*arguments):
-        shutil.rmtree(handbook)
-        return await original(*arguments)
-
-    monkeypatch.setattr(sync.SyncRun, "_move", late)
-    with pytest.raises(ConfigurationError, match="was removed meanwhile"):
-        store.sync(handbook)
-    assert store.count() == 3
-
-
-def test_a_folder_that_cannot_be_listed_keeps_its_documents(store, handbook, monkeypatch):
+def test_a_folder_that_cannot_be_read_keeps_its_documents(store, handbook, monkeypatch):
     real_open, real_lstat = os.open, os.lstat
+    closed = "guide"
 
     def closed_open(path, *arguments, **options):
-        if path == "guide":
+        if str(path) == closed:
             raise PermissionError(13, "Permission denied")
         return real_open(path, *arguments, **options)
 
     def closed_lstat(path, **options):
-        if "guide/" in str(path):
+        if f"{closed}/" in str(path):
             raise PermissionError(13, "Permission denied")
         return real_lstat(path, **options)
 
@@ -310,17 +280,7 @@ def test_a_folder_that_cannot_be_listed_keeps_its_documents(store, handbook, mon
     assert counts(report) == (0, 0, 0, 0, 2)
     assert ([one.source_document for one in report.plan.problems], report.run.failed) == (["guide"], 1)
     assert (report.plan.deleted, report.plan.left_out, store.count()) == ([], [], 3)
-
-
-def test_a_folder_that_cannot_be_read_at_all(store, handbook, monkeypatch):
-    real_open = os.open
-
-    def closed_open(path, *arguments, **options):
-        if str(path) == str(handbook):
-            raise PermissionError(13, "Permission denied")
-        return real_open(path, *arguments, **options)
-
-    store.index(handbook)
+    closed = str(handbook)
     with monkeypatch.context() as patch:
         patch.setattr(os, "open", closed_open)
         with pytest.raises(ConfigurationError, match="cannot be read"):
@@ -328,47 +288,32 @@ def test_a_folder_that_cannot_be_read_at_all(store, handbook, monkeypatch):
     assert store.count() == 3
 
 
-def test_documents_of_what_is_left_out_stay_and_are_told(store, handbook):
-    store.index(handbook)
-    write(handbook / ".semlexignore", "keys.md\n")
-    report = store.sync(handbook, exclude=["guide"])
-    assert counts(report) == (0, 0, 0, 0, 1)
-    assert [one.source_document for one in report.plan.left_out] == ["guide/end.md", "keys.md"]
-    assert store.count() == 3
-
-
-def test_a_part_of_a_source_is_all_that_is_looked_at(store, handbook):
-    store.index(handbook)
-    (handbook / "keys.md").unlink()
-    write(handbook / "guide" / "more.md", "more")
-    assert counts(store.sync(handbook / "guide")) == (1, 0, 0, 0, 1)
-    assert store.count() == 4
-
-
-# --- at once --------------------------------------------------------------------------------------------------------
-
-
-def test_a_file_that_vanishes_meanwhile_is_told(store, handbook, monkeypatch):
+def test_a_file_and_a_folder_that_vanish_meanwhile(store, handbook, monkeypatch):
     original = sync.SyncRun._move
+    deeds = [(handbook / "keys.md").unlink, lambda: shutil.rmtree(handbook)]
 
     async def late(*arguments):
-        (handbook / "keys.md").unlink()
+        deeds.pop(0)()
         return await original(*arguments)
 
     monkeypatch.setattr(sync.SyncRun, "_move", late)
     report = store.sync(handbook)
     assert (report.differs, report.plan.counts(), report.done) == (True, SyncCounts(added=3), SyncCounts(added=2))
     assert [one.code for one in report.run.problems] == ["missing"]
+    (handbook / "start.md").unlink()
+    with pytest.raises(ConfigurationError, match="was removed meanwhile"):
+        store.sync(handbook)
+    assert store.count() == 2
 
 
 @pytest.mark.slow
 def test_two_syncs_at_once(database_url, handbook):
-    def run(_):
+    def run():
         with opened(database_url) as retriever:
-            return retriever.sync(handbook)
+            retriever.sync(handbook)
 
     async def both():
-        return await asyncio.gather(*(asyncio.to_thread(run, number) for number in range(2)))
+        await asyncio.gather(*(asyncio.to_thread(run) for _ in range(2)))
 
     asyncio.run(both())
     for number in range(3):
