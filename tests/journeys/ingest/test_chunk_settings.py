@@ -71,35 +71,43 @@ def test_of_two_first_runs_one_decides(database_url, docs, monkeypatch):
 
 def cut_with(store):
     with psycopg.connect(store.asynchronous._resources.server.db_url or "") as connection:
-        return set(
-            connection.execute(
-                "SELECT loader_version, chunker_version, chunk_tokens, overlap_tokens "
-                "FROM semlex.default_collection_document"
-            ).fetchall()
-        )
+        columns = "loader_version, chunker_version, chunk_tokens, overlap_tokens"
+        return set(connection.execute(f"SELECT {columns} FROM semlex.default_collection_document").fetchall())  # noqa: S608
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("column", ["loader_version", "chunker_version"])
-def test_a_new_version_cuts_nothing_by_itself(store, docs, database_url, column):
+def test_a_new_version_cuts_nothing_by_itself(store, docs, database_url, monkeypatch):
     before = store.count()
-    with psycopg.connect(database_url) as connection:  # as an older version has cut them
-        statement = sql.SQL("UPDATE semlex.default_collection_document SET {0} = {0} - 1")
-        connection.execute(statement.format(sql.Identifier(column)))
-    report = store.index(docs)
-    assert (report.added, report.changed, report.unchanged, report.outdated) == (0, 0, 3, 3)
-    assert store.count() == before
-    planned = store.documents.rechunk(dry_run=True)
-    assert (planned.changed, planned.chunks, planned.embedded, planned.unchanged) == (3, before, 0, 0)
-    assert len(cut_with(store)) == 1
-    done = store.documents.rechunk()
-    assert (done.changed, done.chunks, done.embedded) == (3, before, 0)  # the same texts keep their vectors
-    assert store.index(docs).outdated == 0
-    assert cut_with(store) == {(LOADER, RULES, 300, 50)}
-    assert store.documents.rechunk(dry_run=True).changed == 0
+    for column in ("loader_version", "chunker_version"):
+        with psycopg.connect(database_url) as connection:  # as an older version has cut them
+            statement = sql.SQL("UPDATE semlex.default_collection_document SET {0} = {0} - 1")
+            connection.execute(statement.format(sql.Identifier(column)))
+        report = store.index(docs)
+        assert (report.added, report.changed, report.unchanged, report.outdated) == (0, 0, 3, 3)
+        assert store.count() == before
+        planned = store.documents.rechunk(dry_run=True)
+        assert (planned.changed, planned.chunks, planned.embedded, planned.unchanged) == (3, before, 0, 0)
+        assert len(cut_with(store)) == 1
+        done = store.documents.rechunk()
+        assert (done.changed, done.chunks, done.embedded) == (3, before, 0)  # the same texts keep their vectors
+        assert store.index(docs).outdated == 0
+        assert cut_with(store) == {(LOADER, RULES, 300, 50)}
+        assert store.documents.rechunk(dry_run=True).changed == 0
+    # HTML that did not change is not converted.
+    (docs / "page.html").write_text("<h1>One</h1><p>of a kind</p>", encoding="utf-8")
+    assert store.index(docs).added == 1
+    monkeypatch.delattr(HtmlLoader, "load")
+    assert store.index(docs).unchanged == 4
 
 
-def test_other_settings_cut_all_of_a_collection(store, docs):
+def test_other_settings_cut_all_of_a_collection(store, docs, database_url):
+    for options, message in (
+        ({"source": "x"}, "unknown source 'x'; known sources: docs"),
+        ({"source": "docs", "chunk_tokens": 60}, "the whole collection"),
+        ({"chunk_tokens": 5}, "chunk_tokens must be"),
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            store.documents.rechunk(**options)
     before = store.count()
     planned = store.documents.rechunk(chunk_tokens=60, overlap_tokens=0, dry_run=True)
     assert planned.changed == 3
@@ -110,17 +118,28 @@ def test_other_settings_cut_all_of_a_collection(store, docs):
     assert (store.count(), cut_with(store)) == (planned.chunks, {(LOADER, RULES, 60, 0)})
     assert store.index(docs).unchanged == 3
     assert store.index(docs, chunk_tokens=60, overlap_tokens=0).unchanged == 3
+    # Settings that another process has changed stay.
+    with sync_opened(database_url) as other:
+        other.documents.rechunk(chunk_tokens=70, overlap_tokens=0)
+    assert store.documents.rechunk(dry_run=True).changed == 0
+    assert store.documents.rechunk().changed == 0
+    assert cut_with(store) == {(LOADER, RULES, 70, 0)}
+    assert store.index(docs, chunk_tokens=70).unchanged == 3
+    # Files that are gone keep their chunks.
+    (docs / "a.md").unlink()
+    before = sum(chunk.source_document == "a.md" for chunk in store.list_chunks(limit=1000))
+    report = store.documents.rechunk(chunk_tokens=299)
+    assert (report.changed, report.failed, [problem.code for problem in report.problems]) == (2, 1, ["missing"])
+    assert sum(chunk.source_document == "a.md" for chunk in store.list_chunks(limit=1000)) == before > 0
 
 
 def test_a_run_that_was_ended_is_completed(store, docs, monkeypatch):
     monkeypatch.setattr("semlex.ingest.run.BATCH_CHUNKS", 1)
-    embed = HashEmbedder.embed_documents
-    calls = 0
+    embed, texts_of_calls = HashEmbedder.embed_documents, []
 
     def failing(self, texts):
-        nonlocal calls
-        calls += 1
-        if calls > 1:
+        texts_of_calls.append(texts)
+        if len(texts_of_calls) > 1:
             raise RuntimeError
         return embed(self, texts)
 
@@ -132,46 +151,6 @@ def test_a_run_that_was_ended_is_completed(store, docs, monkeypatch):
     assert store.index(docs).outdated == 2
     assert store.documents.rechunk().changed == 2
     assert cut_with(store) == {(LOADER, RULES, 60, 29)}
-
-
-def test_settings_that_another_process_has_changed_stay(store, docs, database_url):
-    with sync_opened(database_url) as other:
-        other.documents.rechunk(chunk_tokens=60, overlap_tokens=0)
-    assert store.documents.rechunk(dry_run=True).changed == 0
-    assert store.documents.rechunk().changed == 0
-    assert cut_with(store) == {(LOADER, RULES, 60, 0)}
-    assert store.index(docs, chunk_tokens=60).unchanged == 3
-
-
-def test_files_that_are_gone_keep_their_chunks(store, docs):
-    (docs / "a.md").unlink()
-    before = store.count()
-    report = store.documents.rechunk(chunk_tokens=299)
-    assert (report.changed, report.failed, [problem.code for problem in report.problems]) == (2, 1, ["missing"])
-    assert store.count() == before
-
-
-def test_what_is_refused(store):
-    with pytest.raises(ConfigurationError, match="unknown source 'x'; known sources: docs"):
-        store.documents.rechunk(source="x")
-    with pytest.raises(ConfigurationError, match="the whole collection"):
-        store.documents.rechunk(source="docs", chunk_tokens=60)
-    with pytest.raises(ConfigurationError, match="chunk_tokens must be"):
-        store.documents.rechunk(chunk_tokens=5)
-    assert cut_with(store) == {(LOADER, RULES, 300, 50)}
-
-
-def test_html_that_did_not_change_is_not_converted(store, docs, monkeypatch):
-    def refuse(_):
-        raise AssertionError
-
-    (docs / "page.html").write_text("<h1>One</h1><p>of a kind</p>", encoding="utf-8")
-    assert store.index(docs).added == 1
-    monkeypatch.setattr(HtmlLoader, "load", refuse)
-    assert store.index(docs).unchanged == 4
-
-
-# --- sections that are joined ---------------------------------------------------------------------------------------
 
 
 @pytest.fixture
