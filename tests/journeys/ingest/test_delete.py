@@ -67,7 +67,6 @@ def tables(store):
             "(SELECT count(*) FROM semlex.default_collection_document AS d WHERE chunk_count <> "
             "(SELECT count(*) FROM semlex.default_collection_chunk AS c WHERE c.document_id = d.document_id))"
         ).fetchone()
-    assert row is not None
     chunks, vectors, documents, all_vectors, wrong_counts = row
     assert (vectors, wrong_counts) == (all_vectors, 0)
     return chunks, vectors, documents

@@ -23,9 +23,6 @@ PAGES = {
     "fruit.md": "# Fruit\n\n## Bananas\n\nA banana is yellow.\n\n## Cherries\n\nA cherry is red.\n",
 }
 BATCH_CHUNKS = ROUNDS_A_BATCH * 4  # with the usual number of requests at a time
-ENGINES = ["bm25", "tsvector"]
-
-
 enriched = partial(sync_opened, chunk_tokens=16)
 
 
@@ -46,12 +43,12 @@ def stored(retriever):
     ]
 
 
-def found(retriever, mode="keyword"):
-    return {hit.id for hit in retriever.search(WORD, top_k=50, mode=mode)}
+def found(retriever):
+    return {hit.id for hit in retriever.search(WORD, top_k=50, mode="keyword")}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ["bm25", "tsvector"])
 @pytest.mark.parametrize("with_vectors", [False, True], ids=["words", "vectors"])
 def test_what_is_stored_of_chunks_is_the_same_but_that_lines_find_them(database_url, folder, engine, with_vectors):
     embedder = HashEmbedder(32) if with_vectors else "none"
@@ -81,9 +78,10 @@ def test_what_is_stored_of_chunks_is_the_same_but_that_lines_find_them(database_
 
 
 @pytest.mark.slow
-def test_a_batch_gets_the_lines_that_its_chunks_get_one_by_one(database_url, folder):
+def test_a_batch_gets_the_lines_that_its_chunks_get_one_by_one(database_url, monkeypatch):
+    monkeypatch.setattr("semlex.ingest.enrichment.ROUNDS_A_BATCH", 2)
     at_once = 4
-    texts = [f"A text with the number {row}." for row in range(at_once * ROUNDS_A_BATCH + 3)]
+    texts = [f"A text with the number {row}." for row in range(at_once * 2 + 3)]
     gate = threading.Barrier(at_once)  # opens when so many requests are on their way
 
     def before(number):
@@ -94,12 +92,12 @@ def test_a_batch_gets_the_lines_that_its_chunks_get_one_by_one(database_url, fol
     with enriched(database_url, 16, collection="together") as retriever:
         retriever.add_texts(texts, ids=[f"{row:04}" for row in range(len(texts))])
         retriever.documents.enrich(Enrichment(together, concurrency=at_once))
-        vectors = [[hit.id for hit in retriever.search(text, top_k=5, mode="vector")] for text in texts[::5]]
+        vectors = [[hit.id for hit in retriever.search(text, top_k=5, mode="vector")] for text in texts]
         words = found(retriever)
     with enriched(database_url, 16, collection="alone") as retriever:
         for row, text in enumerate(texts):
             retriever.add_documents([Document(text, id=f"{row:04}")], enrichment=alone)
-        assert vectors == [[hit.id for hit in retriever.search(text, top_k=5, mode="vector")] for text in texts[::5]]
+        assert vectors == [[hit.id for hit in retriever.search(text, top_k=5, mode="vector")] for text in texts]
         assert words == found(retriever)
     assert sorted(together.texts) == sorted(alone.texts) == sorted(texts)
     assert together.most_at_once == at_once
@@ -111,7 +109,6 @@ def test_files_get_their_lines_when_they_are_indexed_and_once(database_url, fold
     with enriched(database_url, 32) as retriever:
         retriever.add_documents([Document("Not of this run.", id="other")])
         report = retriever.index(folder, enrichment=model)
-        assert report.enrichment is not None
         assert report.enrichment.written == report.chunks == 4
         assert "Not of this run." not in model.texts
         retriever.index(folder, enrichment=model)
@@ -120,7 +117,6 @@ def test_files_get_their_lines_when_they_are_indexed_and_once(database_url, fold
         # A changed file is asked about where it changed, whoever stores it.
         (folder / "keys.md").write_text(PAGES["keys.md"].replace("ninety", "sixty"), encoding="utf-8")
         report = retriever.sync(folder, enrichment=model).run
-        assert report.enrichment is not None
         assert (report.enrichment.written, report.lines_kept) == (1, 1)
         assert model.texts[4:] == ["# Keys\n\n## Rotation\n\nRotate a key every sixty days."]
         (folder / "keys.md").write_text(PAGES["keys.md"].replace("ninety", "thirty"), encoding="utf-8")
@@ -158,8 +154,8 @@ def test_cutting_anew_and_another_model_keep_lines(database_url, folder):
 @pytest.mark.slow
 def test_documents_keep_their_line_until_they_change(database_url):
     model = LineModel()
-    for embedder in (HashEmbedder(16), "none"):
-        with enriched(database_url, embedder, collection="a" if embedder == "none" else "b") as retriever:
+    for collection, embedder in (("a", "none"), ("b", 16)):
+        with enriched(database_url, embedder, collection=collection) as retriever:
             documents = [Document(f"Text number {row}.", {"year": row}, id=f"{row}") for row in range(3)]
             retriever.add_documents(documents, enrichment=model)
             retriever.add_documents([Document("Text number 0.", {"year": 7}, id="0")])
@@ -172,11 +168,20 @@ def test_documents_keep_their_line_until_they_change(database_url):
 
 
 @pytest.mark.slow
-def test_a_chunk_that_was_read_and_stored_again(database_url, folder):
-    """Its text is another: the line about the old one goes, and it gets one line, not two."""
+def test_what_it_costs_is_counted_and_another_text_or_model_gets_another_line(database_url, folder):
     model = LineModel()
     with enriched(database_url, "none") as retriever:
-        retriever.index(folder, enrichment=model)
+        estimate = retriever.index(folder, enrichment=Enrichment(model, dry_run=True)).enrichment.estimate
+        assert model.asked == []
+        assert (estimate.chunks, estimate.tokens_out) == (4, 4 * MAX_LINE_TOKENS)
+        assert estimate == retriever.documents.enrich(model, dry_run=True).estimate
+        assert 4 * 100 < estimate.tokens_in < 4 * 500
+        assert retriever.documents.enrich(model, source="docs", dry_run=True).estimate == estimate
+        with pytest.raises(ConfigurationError, match="nothing"):
+            retriever.documents.enrich(model, source="nothing")
+        retriever.documents.enrich(model)
+        assert retriever.documents.enrich(model, dry_run=True).estimate == EnrichmentEstimate(0, 0, 0)
+        # If a chunk is stored with another text, the line about the old one goes, and it gets one line, not two.
         chunk = next(chunk for chunk in retriever.list_chunks(limit=10) if "banana" in chunk.content)
         retriever.add_documents([chunk])
         assert chunk.id in found(retriever)
@@ -185,12 +190,6 @@ def test_a_chunk_that_was_read_and_stored_again(database_url, folder):
         assert chunk.id not in found(retriever)
         retriever.documents.enrich(model)
         assert model.asked[-1] == ("Fruit > Bananas", "A banana is green.")
-
-
-@pytest.mark.slow
-def test_another_model_writes_other_lines(database_url, folder):
-    with enriched(database_url, "none") as retriever:
-        retriever.index(folder, enrichment=LineModel())
         other = LineModel(lambda text: f"Qwertz {len(text)}", "another")
         assert retriever.documents.enrich(other).written == 4
         assert found(retriever) == set()
@@ -200,42 +199,20 @@ def test_another_model_writes_other_lines(database_url, folder):
 
 
 @pytest.mark.slow
-def test_what_it_costs_is_counted_and_nothing_sent(database_url, folder):
-    model = LineModel()
-    with enriched(database_url, "none") as retriever:
-        report = retriever.index(folder, enrichment=Enrichment(model, dry_run=True))
-        assert model.asked == []
-        assert report.enrichment is not None
-        estimate = report.enrichment.estimate
-        assert estimate is not None
-        assert (estimate.chunks, estimate.tokens_out) == (4, 4 * MAX_LINE_TOKENS)
-        assert estimate == retriever.documents.enrich(model, dry_run=True).estimate
-        assert 4 * 100 < estimate.tokens_in < 4 * 500
-        assert retriever.documents.enrich(model, source="docs", dry_run=True).estimate == estimate
-        with pytest.raises(ConfigurationError, match="nothing"):
-            retriever.documents.enrich(model, source="nothing")
-        retriever.documents.enrich(model)
-        assert retriever.documents.enrich(model, dry_run=True).estimate == EnrichmentEstimate(0, 0, 0)
-
-
-@pytest.mark.slow
 def test_a_model_that_is_down_is_an_error_before_anything_is_written(database_url, folder):
     def fails(_):
         raise ZeroDivisionError("a secret text")
 
+    message = "no descriptions are written: ZeroDivisionError; on_failure='plain' stores"
     with enriched(database_url, "none") as retriever:
         for call in (retriever.index, retriever.sync):
-            with pytest.raises(
-                ModelError, match="no descriptions are written: ZeroDivisionError; on_failure='plain' stores"
-            ) as caught:
+            with pytest.raises(ModelError, match=message) as caught:
                 call(folder, enrichment=LineModel(fails))
             assert "secret" not in str(caught.value)
             assert stored(retriever) == []
         report = retriever.index(folder, enrichment=Enrichment(LineModel(fails), on_failure="plain"))
-        assert report.added == 2
         lines = report.enrichment
-        assert lines is not None
-        assert (lines.chunks, lines.written, lines.failed, lines.left) == (4, 0, 4, 0)
+        assert (report.added, lines.chunks, lines.written, lines.failed, lines.left) == (2, 4, 0, 4, 0)
         assert lines.first_failure == "ZeroDivisionError"
         assert len(stored(retriever)) == 4
 
@@ -248,13 +225,8 @@ def test_a_failure_leaves_its_chunk_plain_and_the_next_run_asks_for_it_alone(dat
         return line_about(text)
 
     with enriched(database_url, 16) as retriever:
-        report = retriever.index(folder, enrichment=LineModel(fails_on_fruit))
-        assert report.enrichment is not None
-        assert (report.enrichment.written, report.enrichment.failed, report.enrichment.first_failure) == (
-            3,
-            1,
-            "ValueError",
-        )
+        lines = retriever.index(folder, enrichment=LineModel(fails_on_fruit)).enrichment
+        assert (lines.written, lines.failed, lines.first_failure) == (3, 1, "ValueError")
         assert len(found(retriever)) == 3
         assert retriever.embeddings.fill() == 0
         again = LineModel()
@@ -355,18 +327,10 @@ async def test_a_chunk_that_changes_meanwhile_gets_no_line(database_url):
 
 
 @pytest.mark.slow
-def test_without_the_collections_model_nothing_is_asked(database_url):
-    with enriched(database_url, 16) as retriever:
-        retriever.add_texts(["one"])
-    with enriched(database_url, "none") as retriever:
-        model = LineModel()
-        with pytest.raises(EmbeddingsMissingError, match="name the collection's"):
-            retriever.documents.enrich(model)
-        assert model.asked == []
-
-
-@pytest.mark.slow
-def test_what_is_no_model_is_refused(database_url, folder):
+def test_what_is_no_model_is_refused_and_without_the_collections_model_nothing_is_asked(database_url, folder):
+    for options in ({"concurrency": 0}, {"concurrency": 65}, {"on_failure": "ignore"}, {"dry_run": 1}):
+        with pytest.raises(ConfigurationError, match=next(iter(options))):
+            Enrichment("openai:x", **options)
     wrong = {Enrichment: "model", "": "model", "nowhere:x:": "the language model must be", 7: "model"}
     with enriched(database_url, "none") as retriever:
         for model, message in wrong.items():
@@ -379,9 +343,10 @@ def test_what_is_no_model_is_refused(database_url, folder):
         with pytest.raises(ConfigurationError, match="without dry_run or without enrichment"):
             retriever.sync(folder, dry_run=True, enrichment=LineModel())
         assert retriever.index(folder, enrichment="none").enrichment is None
-
-
-def test_options_are_checked():
-    for options in ({"concurrency": 0}, {"concurrency": 65}, {"on_failure": "ignore"}, {"dry_run": 1}):
-        with pytest.raises(ConfigurationError, match=next(iter(options))):
-            Enrichment("openai:x", **options)
+    with enriched(database_url, 16, collection="vectors") as retriever:
+        retriever.add_texts(["one"])
+    with enriched(database_url, "none", collection="vectors") as retriever:
+        model = LineModel()
+        with pytest.raises(EmbeddingsMissingError, match="name the collection's"):
+            retriever.documents.enrich(model)
+        assert model.asked == []

@@ -59,8 +59,7 @@ async def test_a_folder_is_found_by_its_words_with_its_places(database_url, fold
         hit = (await opened.search("rotate a key every ninety days", top_k=1))[0]
         assert hit.source_document == "keys.md"
         assert hit.heading_path[0] == "Keys"
-        assert hit.char_start is not None
-        assert hit.char_end is not None
+        assert None not in (hit.char_start, hit.char_end)
         assert PAGE[hit.char_start : hit.char_end] == hit.content
         assert hit.line == PAGE[: hit.char_start].count("\n") + 1
         assert "**" in hit.excerpt

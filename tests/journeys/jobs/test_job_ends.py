@@ -197,7 +197,6 @@ async def test_a_job_whose_worker_went_silent_too_often_has_failed(database_url)
         assert await opened.work(drain=True) == 0
         job = await job.status()
         assert job.state == "failed"
-        assert job.error is not None
         assert "went silent (2 attempts" in job.error.message
 
 

@@ -48,7 +48,6 @@ async def test_every_kind_is_done(database_url, docs):
             assert await opened.work(drain=True, allow=[docs]) == 1
             job = await job.wait(0)
             assert (job.state, job.error, job.attempts) == ("done", None, 1), job
-            assert job.result is not None
             return job.result
 
         seen = {"index", "sync", "add", "optimize", "rechunk", "embed"}
@@ -204,7 +203,6 @@ async def failed(opened, job, **options):
     await opened.work(drain=True, **options)
     job = await job.status()
     assert (job.state, job.attempts) == ("failed", 1), job
-    assert job.error is not None
     return f"{job.error.code}: {job.error.message}"
 
 
@@ -278,7 +276,6 @@ async def test_a_link_that_appears_after_the_check_is_not_followed(database_url,
             if name == "plan_places":
                 assert "outside the folders that may be read" in str(job.error)
             else:
-                assert job.result is not None
                 assert (job.result["added"], job.result["failed"]) == (0, 1), (kind, path, swapped)
             assert await book.count() == 0
 
