@@ -38,21 +38,27 @@ async def test_priority_and_time_say_what_is_next(database_url):
             await book.jobs.submit("optimize", not_before=datetime(2030, 1, 1))  # noqa: DTZ001
 
 
-async def test_old_jobs_are_removed(database_url):
+async def test_old_jobs_are_removed_and_those_whose_worker_went_silent_too_often_have_failed(database_url):
     async with client(database_url) as opened:
         book = opened.collection("book")
         jobs = [await book.jobs.submit("optimize") for _ in range(4)]
         await jobs[0].cancel()
         await opened.work(drain=True)
         waiting = await book.jobs.submit("optimize", not_before=datetime.now(UTC) + timedelta(hours=1))
-        sql(database_url, "UPDATE semlex.job SET finished_at = finished_at - interval '8 days' WHERE job_id = ANY(%s)",
-            [job.id for job in jobs[:3]])  # fmt: skip
+        aged = "UPDATE semlex.job SET finished_at = finished_at - interval '8 days' WHERE job_id = ANY(%s)"
+        sql(database_url, aged, [job.id for job in jobs[:3]])
         await opened.work(drain=True)
         assert {job.id for job in await opened.jobs()} == {jobs[3].id, waiting.id}
         with pytest.raises(ConfigurationError, match="semlex jobs lists"):
             await jobs[0].status()
         await opened.work(drain=True, keep_days=0)
         assert {job.id for job in await opened.jobs()} == {waiting.id}
+        job = await book.jobs.submit("optimize", max_attempts=2)
+        sql(database_url, "UPDATE semlex.job SET state = 'running', attempts = 2, fence = 2 WHERE max_attempts = 2")
+        assert await opened.work(drain=True) == 0
+        job = await job.status()
+        assert job.state == "failed"
+        assert "went silent (2 attempts" in job.error.message
 
 
 @pytest.mark.parametrize("by_renewing", [True, False], ids=["renewing", "writing"])
@@ -94,22 +100,19 @@ async def test_a_worker_that_is_stopped_gives_its_jobs_back(database_url, blocki
         working = asyncio.create_task(opened.work(concurrency=2))
         await reached(blocking)
 
-        async def states():
-            return sorted([(job.state, job.attempts) for job in [await job.status() for job in jobs]])
+        async def are(*expected):
+            return sorted((one.state, one.attempts) for one in [await job.status() for job in jobs]) == list(expected)
 
-        async def two_run():
-            return await states() == [("queued", 0), ("running", 1), ("running", 1)]
-
-        await eventually(two_run)
+        await eventually(lambda: are(("queued", 0), ("running", 1), ("running", 1)))
         working.cancel()
         await clock.eventually_waited(worker.STOP_SECONDS)
         blocking.may_go_on.set()
         with pytest.raises(asyncio.CancelledError):
             await working
-        assert await states() == [("queued", 0)] * 3
+        assert await are(*[("queued", 0)] * 3)
         assert await book.count() == 0
         await opened.work(drain=True)
-        assert await states() == [("done", 1)] * 3
+        assert await are(*[("done", 1)] * 3)
         assert await book.count() == 3
 
 
@@ -190,16 +193,6 @@ async def test_an_attempt_that_was_taken_from_a_worker_that_lives_does_not_count
         assert (await job.status()).state == "done"
 
 
-async def test_a_job_whose_worker_went_silent_too_often_has_failed(database_url):
-    async with client(database_url) as opened:
-        job = await opened.collection("book").jobs.submit("optimize", max_attempts=2)
-        sql(database_url, "UPDATE semlex.job SET state = 'running', attempts = 2, fence = 2")
-        assert await opened.work(drain=True) == 0
-        job = await job.status()
-        assert job.state == "failed"
-        assert "went silent (2 attempts" in job.error.message
-
-
 async def test_progress_is_told(database_url, docs, blocking):
     clock = ManualClock()
     async with client(database_url, blocking, clock) as opened:
@@ -231,19 +224,16 @@ async def test_behind_a_transaction_pooler(database_url, docs):
         assert await book.count() == 4
 
 
-@pytest.mark.parametrize(
-    ("options", "match"),
-    [
-        ({"concurrency": 0}, "concurrency"),
-        ({"lease": 0.5}, "lease"),
-        ({"allow": "docs"}, "allow"),
-        ({"allow": ["/nowhere-at-all"]}, "'/nowhere-at-all' is not an existing folder"),
-        ({"limit": 0}, "limit"),
-        ({"keep_days": -1}, "keep_days"),
-        ({"tell": "me"}, "tell"),
-    ],
-)
-async def test_options_of_a_worker_are_checked(database_url, options, match):
+async def test_options_of_a_worker_are_checked(database_url):
     async with client(database_url) as opened:
-        with pytest.raises(ConfigurationError, match=match):
-            await opened.work(drain=True, **options)
+        for options, match in (
+            ({"concurrency": 0}, "concurrency"),
+            ({"lease": 0.5}, "lease"),
+            ({"allow": "docs"}, "allow"),
+            ({"allow": ["/nowhere-at-all"]}, "'/nowhere-at-all' is not an existing folder"),
+            ({"limit": 0}, "limit"),
+            ({"keep_days": -1}, "keep_days"),
+            ({"tell": "me"}, "tell"),
+        ):
+            with pytest.raises(ConfigurationError, match=match):
+                await opened.work(drain=True, **options)
