@@ -68,12 +68,14 @@ async def test_what_is_due_of_a_table_is_stored(database_url, table, way):
 
 
 async def test_a_change_is_searched_while_a_worker_runs(database_url, table):
-    async with client(database_url) as opened:
+    clock = ManualClock()
+    async with client(database_url, clock=clock) as opened:
         news = opened.collection("news")
         working = asyncio.create_task(opened.work())
         await news.tables.follow(**table.options(changes="trigger"))
 
         async def holds(expected):
+            clock.advance(worker_tables.WATCHING_SECONDS)
             return {hit.key for hit in await news.search("apple cherry", 10)} == expected
 
         await eventually(lambda: holds({0, 1, 2}))
@@ -87,6 +89,7 @@ async def test_a_change_is_searched_while_a_worker_runs(database_url, table):
         await beside(database_url, LOOK)
 
         async def all_are_cherries():
+            clock.advance(worker_tables.WATCHING_SECONDS)
             return set((await rows(news)).values()) == {"cherry"}
 
         await eventually(all_are_cherries)
@@ -213,27 +216,27 @@ async def test_a_table_waits_no_longer_than_a_lease_after_the_clock_stepped_back
 
 
 async def test_a_collection_is_dropped_while_a_worker_runs(database_url, table):
-    told = []
-    async with client(database_url) as opened:
+    told, clock = [], ManualClock()
+    async with client(database_url, clock=clock) as opened:
         for _ in range(2):
             news = opened.collection("news")
             working = asyncio.create_task(opened.work(tell=told.append))
             await news.tables.follow(**table.options(changes="trigger"))
 
             async def is_stored(news=news):
+                clock.advance(worker_tables.WATCHING_SECONDS)
                 return len(await rows(news)) == 3
 
             await eventually(is_stored)
             table.update(1, body="cherry")
-            await news.drop()
+            dropping = asyncio.create_task(news.drop())
+            await clock.passes_until(dropping.done, worker_tables.WATCHING_SECONDS)
+            await dropping
             table.update(1, body="banana")
             await cancel(working)
         assert not [line for line in told if "failed" in line]
         # Entries of transactions that ended later.
-        sql(
-            database_url,
-            "INSERT INTO semlex.row_change (source_id, row_key, due_at, attempts) "
-            "VALUES (gen_random_uuid(), '1', now(), 0)",
-        )
+        columns = "source_id, row_key, due_at, attempts"
+        sql(database_url, f"INSERT INTO semlex.row_change ({columns}) VALUES (gen_random_uuid(), '1', now(), 0)")  # noqa: S608
         await opened.work(drain=True)
         assert await beside(database_url, "SELECT count(*) FROM semlex.row_change") == [(0,)]
