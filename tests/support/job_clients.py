@@ -30,8 +30,8 @@ def sql(url: str, statement: str, *given: object) -> list[Any]:
 class Blocking(HashEmbedder):
     """Waits in the model, with a text of the collection, until it may go on, and says when it does."""
 
-    def __init__(self) -> None:
-        super().__init__(8)
+    def __init__(self, dimensions: int = 8) -> None:
+        super().__init__(dimensions)
         self.reached, self.may_go_on = threading.Event(), threading.Event()
 
     def embed_documents(self, texts: Any) -> Any:

@@ -9,12 +9,12 @@ from functools import partial
 import psycopg
 import pytest
 
-from semlex.embedding import probe
 from semlex.errors import ConfigurationError, EmbeddingsMissingError, ModelMismatchError, StoreError
 from semlex.ingest import run as file_run
 from semlex.ingest.indexer import Indexer
-from semlex.testing import HashEmbedder
+from tests.support.job_clients import Blocking, reached
 from tests.support.retrievers import opened
+from tests.support.synchronised import CountingEmbedder
 from tests.support.waiting import LIMIT, eventually, turns
 
 PAGE = """# Keys
@@ -52,13 +52,16 @@ def folder(tmp_path):
 
 
 async def test_a_folder_is_found_by_its_words_with_its_places(database_url, folder):
+    seen = []
     async with retriever(database_url) as opened:
-        report = await opened.index(folder, chunk_tokens=200, overlap_tokens=20)
+        with pytest.raises(ConfigurationError):
+            await opened.index(folder, chunk_tokens=1)
+        report = await opened.index(folder, chunk_tokens=200, overlap_tokens=20, progress=seen.append)
         assert (report.added, report.changed, report.unchanged, report.failed) == (3, 0, 0, 0)
+        assert seen[-1].done == seen[-1].total == 3
         assert report.chunks == report.embedded == await opened.count()
         hit = (await opened.search("rotate a key every ninety days", top_k=1))[0]
-        assert hit.source_document == "keys.md"
-        assert hit.heading_path[0] == "Keys"
+        assert (hit.source_document, hit.heading_path[0]) == ("keys.md", "Keys")
         assert None not in (hit.char_start, hit.char_end)
         assert PAGE[hit.char_start : hit.char_end] == hit.content
         assert hit.line == PAGE[: hit.char_start].count("\n") + 1
@@ -66,24 +69,22 @@ async def test_a_folder_is_found_by_its_words_with_its_places(database_url, fold
         assert (await opened.get([hit.id]))[0].content == hit.content
         ships = await opened.search("ship", top_k=1, filters={"source_document": "sub/page.html"})
         assert ships[0].heading_path == ("Ships",)
-
-
-async def test_a_file_that_became_empty_leaves_no_chunk(database_url, tmp_path):
-    page = tmp_path / "page.md"
-    page.write_text(PAGE, encoding="utf-8")
-    async with retriever(database_url) as opened:
-        await opened.index(page)
-        page.write_text("", encoding="utf-8")
-        await opened.index(page)
-        assert await opened.count() == 0
+        only = await opened.index(folder, include=["*.txt"], exclude=["sub"], recursive=False)
+        assert only.added + only.changed + only.unchanged == 1
+        # A file that became empty leaves no chunk.
+        (folder / "keys.md").write_text("", encoding="utf-8")
+        await opened.index(folder)
+        assert await opened.count({"source_document": "keys.md"}) == 0
+    with pytest.raises(ModelMismatchError, match="64 dimensions"):
+        async with retriever(database_url, model=32):
+            pass
 
 
 async def test_keywords_first_vectors_later(database_url, folder):
     async with retriever(database_url, model="none") as opened:
         await opened.index(folder)
         hits = await opened.search("banana")
-        assert hits.mode == "keyword"
-        assert hits[0].source_document == "fruit.txt"
+        assert (hits.mode, hits[0].source_document) == ("keyword", "fruit.txt")
         with pytest.raises(EmbeddingsMissingError, match="semlex models fill"):
             await opened.search("banana", mode="vector")
         with pytest.raises(EmbeddingsMissingError):
@@ -95,46 +96,22 @@ async def test_keywords_first_vectors_later(database_url, folder):
         assert (seen[-1].done, seen[-1].total) == (chunks, chunks)
         assert await opened.embeddings.fill() == 0
         hits = await opened.search("banana")
-        assert hits.mode == "hybrid"
-        assert hits[0].vector_rank is not None
+        assert (hits.mode, hits[0].vector_rank is None) == ("hybrid", False)
         # The chunks are still counted by words: adding files goes on in the same way.
         (folder / "more.txt").write_text("A cherry is red.", encoding="utf-8")
         assert (await opened.index(folder)).added == 1
 
 
-async def test_another_model_is_refused(database_url, folder):
-    async with retriever(database_url) as opened:
-        await opened.index(folder)
-    with pytest.raises(ModelMismatchError, match="64 dimensions"):
-        async with retriever(database_url, model=32):
-            pass
-
-
-class WaitingEmbedder(HashEmbedder):
-    """Embeds documents only once it is let go."""
-
-    def __init__(self):
-        super().__init__(dimensions=64)
-        self.reached = threading.Event()
-        self.let_go = threading.Event()
-
-    def embed_documents(self, texts):
-        if list(texts) != [probe.TEXT]:
-            self.reached.set()
-            assert self.let_go.wait(60)
-        return super().embed_documents(texts)
-
-
 async def test_two_first_runs_that_read_different_texts_leave_one_version(database_url, folder):
     page = folder / "keys.md"  # alone: a file that both cut alike would give them away by its keys
     page.write_text("# Keys\n\n" + "The first word of many. " * 200, encoding="utf-8")
-    waiting = WaitingEmbedder()
+    waiting = Blocking(64)
     async with retriever(database_url, model=waiting) as one, retriever(database_url) as other:
         slow = asyncio.ensure_future(one.index(page, chunk_tokens=400, overlap_tokens=0))
-        await asyncio.to_thread(waiting.reached.wait, 60)
+        await reached(waiting)
         page.write_text("# Keys\n\n" + "The second text differs. " * 200, encoding="utf-8")
         await other.index(page, chunk_tokens=400, overlap_tokens=0)
-        waiting.let_go.set()
+        waiting.may_go_on.set()
         report = await slow
         # Whoever wrote last has replaced the other's chunks, so that a later run sees whether the file is another.
         assert await one.count() == report.chunks
@@ -142,17 +119,6 @@ async def test_two_first_runs_that_read_different_texts_leave_one_version(databa
         assert again.changed == 1
         words = {word for hit in await one.search("first second", top_k=100) for word in hit.content.split()}
         assert ("first" in words, "second" in words) == (False, True)
-
-
-async def test_progress_and_parameters(database_url, folder):
-    seen = []
-    async with retriever(database_url) as opened:
-        await opened.index(folder, progress=seen.append)
-        assert seen[-1].done == seen[-1].total == 3
-        with pytest.raises(ConfigurationError):
-            await opened.index(folder, chunk_tokens=1)
-        only = await opened.index(folder, include=["*.txt"], exclude=["sub"], recursive=False)
-        assert only.added + only.changed + only.unchanged == 1
 
 
 @pytest.mark.slow
@@ -222,3 +188,77 @@ async def test_a_run_that_ends_early_leaves_nobody_reading(database_url, tmp_pat
         assert begun == ended
         assert len(ended) == 11
         assert asyncio.all_tasks() == before
+
+
+# --- stages at work at the same time, a bounded way ahead of each other -----------------------------------------------
+
+FILES = 12
+
+
+@pytest.fixture
+def pages(tmp_path):
+    for number in range(FILES):
+        (tmp_path / f"{number:02}.txt").write_text(f"Text {number}.\n", encoding="utf-8")
+    return tmp_path
+
+
+class Held:
+    """Lets nothing be written until it is let go, and sees how far the other stages have come."""
+
+    def __init__(self, monkeypatch):
+        self.let_go = asyncio.Event()
+        self.reached = asyncio.Event()
+        self.prepared = []
+        self.written = self.most_ahead = 0
+        write, prepare = Indexer.write_batch, file_run.prepare_file
+
+        async def held(indexer, *arguments):
+            self.reached.set()
+            await self.let_go.wait()
+            await write(indexer, *arguments)
+            self.written += 1  # a batch is a file here
+
+        def seen(file, *arguments, **options):
+            self.prepared.append(file.uri)
+            self.most_ahead = max(self.most_ahead, len(self.prepared) - self.written)
+            return prepare(file, *arguments, **options)
+
+        monkeypatch.setattr(Indexer, "write_batch", held)
+        monkeypatch.setattr(file_run, "prepare_file", seen)
+
+
+@pytest.mark.parametrize(("bytes_ahead", "most_ahead"), [(None, 4), (0, 1)])
+async def test_while_one_batch_is_written_others_are_embedded_and_read_up_to_a_bound(
+    database_url, pages, monkeypatch, bytes_ahead, most_ahead
+):
+    monkeypatch.setattr(file_run, "BATCH_CHUNKS", 1)
+    if bytes_ahead is not None:
+        monkeypatch.setattr(file_run, "MAX_BYTES_AHEAD", bytes_ahead)
+    monkeypatch.setattr(CountingEmbedder, "texts", 0)
+    held = Held(monkeypatch)
+    async with opened(database_url, CountingEmbedder(8)) as store:
+        run = asyncio.create_task(store.index(pages))
+        await held.reached.wait()
+        if bytes_ahead is None:
+            # One is being written, one waits with its vector, and so on back to the file that waits to be compared.
+            await eventually(lambda: CountingEmbedder.texts >= 2 and len(held.prepared) >= 4)
+        held.let_go.set()
+        report = await run
+        assert held.most_ahead == most_ahead
+        assert (report.added, report.embedded, CountingEmbedder.texts) == (FILES, FILES, FILES)
+        assert set(report.stage_seconds) == {"read", "compare", "embed", "write"}
+
+
+async def test_every_stage_tells_how_far_it_is_and_a_pool_of_one_connection_is_enough(database_url, pages, monkeypatch):
+    monkeypatch.setattr(file_run, "BATCH_CHUNKS", 1)
+    told = []
+    async with opened(database_url, max_connections=1) as store:
+        assert (await store.index(pages, progress=told.append)).added == FILES
+        (pages / "00.txt").write_text("Changed.\n", encoding="utf-8")
+        assert (await store.index(pages)).changed == 1
+    for stage, unit in {"read": "files", "embed": "chunks", "write": "chunks"}.items():
+        own = [step for step in told if step.stage == stage]
+        assert [step.done for step in own] == list(range(1, FILES + 1))
+        assert {step.unit for step in own} == {unit}
+        assert all(step.total is not None and step.done <= step.total for step in own)
+        assert own[-1].total == FILES
