@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from itertools import product
 
 import pytest
 from hypothesis import given, settings
@@ -61,8 +62,7 @@ def test_what_was_given_by_hand_wins(retriever, by_hand, read):
 @pytest.mark.parametrize("extract", [words, words_later])
 def test_files(retriever, folder, extract):
     assert retriever.index(folder, extract_metadata=extract).added == 2
-    (one,) = stored(retriever, "a.md")
-    assert one == {"words": "by hand", "from": "a.md"}
+    assert stored(retriever, "a.md") == [{"words": "by hand", "from": "a.md"}]
     several = stored(retriever, "b.md")
     assert len(several) > 2
     assert all(metadata == {"words": 66, "from": "b.md"} for metadata in several)  # of the whole document
@@ -79,18 +79,17 @@ def test_files(retriever, folder, extract):
     retriever.sync(folder, extract_metadata=noted)
     assert asked == ["a.md"]
     assert stored(retriever, "a.md") == [{"words": 3, "from": "a.md"}]
-
-
-def test_each_chunk(retriever, folder):
-    retriever.index(folder, extract_metadata=MetadataExtraction(words_later, per="chunk"))
-    chunks = retriever.list_chunks(filters="@source_document == 'b.md'", limit=100)
-    assert [chunk.metadata["words"] for chunk in chunks] == [len(chunk.content.split()) for chunk in chunks]
-    before = [chunk.metadata for chunk in retriever.list_chunks(limit=100)]
-    report = retriever.documents.rechunk(chunk_tokens=17, extract_metadata=MetadataExtraction(words, per="chunk"))
-    assert report.changed == 2
-    assert [set(one) for one in before[:1]] == [{"words", "from"}]
-    chunks = retriever.list_chunks(filters="@source_document == 'b.md'", limit=100)
-    assert [chunk.metadata["words"] for chunk in chunks] == [len(chunk.content.split()) for chunk in chunks]
+    # Each chunk of new files, and of those that are cut again.
+    retriever.delete(source="docs")
+    options = {"extract_metadata": MetadataExtraction(extract, per="chunk")}
+    for cut in (
+        lambda: retriever.index(folder, **options).added,
+        lambda: retriever.documents.rechunk(**options, chunk_tokens=17).changed,
+    ):
+        assert cut() == 2
+        chunks = retriever.list_chunks(filters="@source_document == 'b.md'", limit=100)
+        assert [chunk.metadata["words"] for chunk in chunks] == [len(chunk.content.split()) for chunk in chunks]
+        assert all(chunk.metadata.keys() == {"words", "from"} for chunk in retriever.list_chunks(limit=100))
 
 
 BAD = {
@@ -103,9 +102,8 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("per", ["document", "chunk"])
-def test_a_function_that_fails_is_told_with_the_document(retriever, folder, per):
-    for case, (bad, message) in BAD.items():
+def test_a_function_that_fails_is_told_with_the_document(retriever, folder):
+    for per, (case, (bad, message)) in product(("document", "chunk"), BAD.items()):
 
         def extract(document, bad=bad):
             return bad(document) if document.id == "b.md" else {}
@@ -121,18 +119,12 @@ def test_a_function_that_fails_is_told_with_the_document(retriever, folder, per)
         assert "secret" not in str(caught.value), case
         assert retriever.get(["a"]) == []  # nothing was written
         assert retriever.delete(document="a.md").documents == 1
-
-
-def test_what_is_no_function_is_refused(retriever, folder):
     with pytest.raises(ConfigurationError, match="per"):
         MetadataExtraction(words, per="page")
-    no_functions = (7, "words")
-    for wrong in no_functions:
-        for call in (retriever.index, retriever.sync):
-            with pytest.raises(ConfigurationError, match="extract_metadata"):
-                call(folder, extract_metadata=wrong)
+    calls = (retriever.index, folder), (retriever.sync, folder), (retriever.add_documents, [Document("x")])
+    for wrong, (call, what) in product((7, "words"), calls):
         with pytest.raises(ConfigurationError, match="extract_metadata"):
-            retriever.add_documents([Document("x")], extract_metadata=wrong)
+            call(what, extract_metadata=wrong)
 
 
 async def test_what_waits_runs_in_the_callers_loop_and_the_rest_outside_it(database_url, folder):

@@ -38,7 +38,11 @@ async def test_a_row_is_found_by_its_text_and_by_its_fields(database_url, tmp_pa
     (tmp_path / "shop.csv").write_text(TABLE, encoding="utf-8")
     fields = {"text_fields": ["title", "description"], "id_field": "sku"}
     model = Watched()
-    async with retriever(database_url, model or 64) as opened:
+    async with retriever(database_url, model) as opened:
+        wrong = {"text_fields": "title", "id_field": "", "detect_encoding": 1}
+        for name, value in (*wrong.items(), ("text_fields", [1])):
+            with pytest.raises(ConfigurationError, match=name):
+                await opened.index(tmp_path, **{name: value})
         report = await opened.index(tmp_path, **fields)
         assert (report.added, report.failed, report.chunks) == (1, 0, 3)
         [hit] = await opened.search("boils water", top_k=1)
@@ -59,13 +63,10 @@ async def test_a_row_is_found_by_its_text_and_by_its_fields(database_url, tmp_pa
 
 
 async def test_notebooks_chunks_and_front_matter(database_url, tmp_path):
+    wind = {"outputs": [{"output_type": "stream", "text": "fair wind"}]}
     cells = [
         {"cell_type": "markdown", "source": "# Ships\n\n## Sailing"},
-        {
-            "cell_type": "code",
-            "source": "hoist('mainsail')",
-            "outputs": [{"output_type": "stream", "text": "fair wind"}],
-        },
+        {"cell_type": "code", "source": "hoist('mainsail')"} | wind,
     ]
     (tmp_path / "ships.ipynb").write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4}))
     chunk = {"chunk_id": "c1", "source_document": "book.pdf", "chunk_text": "A banana is yellow.", "token_count": 5}
@@ -74,19 +75,20 @@ async def test_notebooks_chunks_and_front_matter(database_url, tmp_path):
     (tmp_path / "lines.jsonl").write_text('{"body": "A comet returns.", "seen": [1910, 1986], "big": 1e30}\n')
     (tmp_path / "page.md").write_text("---\ntitle: Keys\ntags: [safe, door]\n---\n\nRotate them.\n")
     async with retriever(database_url, 64) as opened:
+
+        async def first(query, **options):
+            return (await opened.search(query, mode="keyword", **options))[0]
+
         report = await opened.index(tmp_path)
         assert (report.added, report.failed) == (5, 0)
-        hit = (await opened.search("fair wind", mode="keyword"))[0]
+        hit = await first("fair wind")
         assert (hit.heading_path, hit.cell) == (("Ships", "Sailing"), 2)
-        hit = (await opened.search("banana", mode="keyword"))[0]
+        hit = await first("banana")
         assert (hit.content, hit.heading_path, hit.metadata["chunk_id"]) == ("A banana is yellow.", ("Fruit",), "c1")
-        assert (await opened.search("zebra", mode="keyword"))[0].source_document == "package.json"
-        assert (await opened.search("comet", filters={"seen": {"$contains": 1986}}, mode="keyword"))[0].metadata[
-            "big"
-        ] == 1e30
-        hit = (await opened.search("rotate", mode="keyword"))[0]
-        assert hit.metadata["tags"] == ["safe", "door"]
-        assert (hit.content, hit.line) == ("Rotate them.", 6)
+        assert (await first("zebra")).source_document == "package.json"
+        assert (await first("comet", filters={"seen": {"$contains": 1986}})).metadata["big"] == 1e30
+        hit = await first("rotate")
+        assert (hit.metadata["tags"], hit.content, hit.line) == (["safe", "door"], "Rotate them.", 6)
         assert not await opened.search("safe", mode="keyword")
 
 
@@ -115,14 +117,6 @@ async def test_the_fields_are_remembered(database_url, tmp_path):
         assert [name.source_document for name in plan.changed] == ["shop.csv"]
         assert (await opened.sync(tmp_path, chunk_tokens=100)).done.changed == 1
         assert await texts(opened) != {"Kettle", "Lamp", "Pan"}
-
-
-async def test_options_of_another_kind_are_refused(database_url, tmp_path):
-    wrong = {"text_fields": "title", "id_field": "", "detect_encoding": 1}
-    async with retriever(database_url, 64) as opened:
-        for name, value in (*wrong.items(), ("text_fields", [1])):
-            with pytest.raises(ConfigurationError, match=name):
-                await opened.index(tmp_path, **{name: value})
 
 
 def test_the_command_line_names_fields_and_tells_what_it_skipped(shell):

@@ -6,7 +6,7 @@ import asyncio
 import errno
 import signal
 import sys
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing
 
 import pytest
 import watchfiles
@@ -21,10 +21,6 @@ from tests.support.retrievers import opened, sync_opened
 from tests.support.waiting import LIMIT, eventually
 
 pytestmark = pytest.mark.slow
-
-
-LOST = ConnectionFailedError("the server is gone")
-FULL = StoreError("no space left", sqlstate="53100")
 
 
 def report_of(*, added=0, problems=()):
@@ -50,24 +46,17 @@ async def test_what_changes_is_found(database_url, docs, poll):
         first = await following(reports)
         assert (first.done.added, first.watched_by) == (1, "polling" if poll else "events")
         (docs / "b.md").write_text("# B\n\nA shutter.\n", encoding="utf-8")
+        (docs / ".hidden.md").write_text("nobody reads this", encoding="utf-8")
         assert (await following(reports)).done.added == 1
         assert (await store.search("shutter", 1, mode="keyword"))[0].source_document == "b.md"
+        (docs / "c.md").write_text("c", encoding="utf-8")
+        assert [name.source_document for name in (await following(reports)).plan.added] == ["c.md"]
         (docs / "sub").mkdir()
-        (docs / "b.md").rename(docs / "sub" / "c.md")
+        (docs / "b.md").rename(docs / "sub" / "b.md")
         report = await following(reports)
         while report.plan.deleted:  # the folder was looked at between the two halves of the move
             report = await following(reports)
-        assert {chunk.source_document for chunk in await store.list_chunks(limit=10)} == {"a.md", "sub/c.md"}
-
-
-async def test_a_change_while_the_folder_is_read_is_not_missed(database_url, docs):
-    async with opened(database_url) as store, aclosing(store.watch(docs)) as reports:
-        await following(reports)
-        (docs / "b.md").write_text("b", encoding="utf-8")
-        (docs / ".hidden.md").write_text("nobody reads this", encoding="utf-8")
-        await following(reports)
-        (docs / "c.md").write_text("c", encoding="utf-8")
-        assert [name.source_document for name in (await following(reports)).plan.added] == ["c.md"]
+        assert {chunk.source_document for chunk in await store.list_chunks(limit=10)} == {"a.md", "c.md", "sub/b.md"}
 
 
 async def test_a_system_that_cannot_watch_so_much_is_polled(database_url, docs, monkeypatch):
@@ -110,7 +99,8 @@ async def test_all_is_looked_at_from_time_to_time(database_url, docs, monkeypatc
 
 
 async def test_watching_goes_on_when_the_server_was_away(docs, caplog):
-    clock, outcomes = ManualClock(), [report_of(), LOST, FULL, report_of(added=1)]
+    lost, full = ConnectionFailedError("the server is gone"), StoreError("no space left", sqlstate="53100")
+    clock, outcomes = ManualClock(), [report_of(), lost, full, report_of(added=1)]
     looked = []
 
     async def look(paths, _):
@@ -127,10 +117,8 @@ async def test_watching_goes_on_when_the_server_was_away(docs, caplog):
         await clock.passes_until(task.done, watch.LAST_PAUSE_SECONDS)
         assert len((await task).plan.added) == 1
     assert looked == [[docs]] * 4
-    assert [record.getMessage().partition(";")[0] for record in caplog.records] == [
-        "still watching",
-        "the server is back",
-    ]
+    told = [record.getMessage().partition(";")[0] for record in caplog.records]
+    assert told == ["still watching", "the server is back"]
 
 
 async def test_a_problem_of_one_folder_is_told_once(tmp_path):
@@ -142,9 +130,8 @@ async def test_a_problem_of_one_folder_is_told_once(tmp_path):
 
     async def look(paths, only_changes):
         looks.append("".join(path.name for path in paths))
-        return report_of(
-            added=looks[-1] == "b" and looks.count("b") == 3, problems=[bad] if folders[0] in paths else []
-        )
+        is_third = looks[-1] == "b" and looks.count("b") == 3
+        return report_of(added=is_third, problems=[bad] if folders[0] in paths else [])
 
     async with aclosing(watch.watch(folders, look, poll=False)) as reports:
         assert (await following(reports)).plan.problems == [bad]
@@ -157,26 +144,12 @@ async def test_a_problem_of_one_folder_is_told_once(tmp_path):
     assert looks == ["ab", *"ababb"]
 
 
-async def test_paths(tmp_path):
-    watched = watch.FolderWatch([tmp_path], poll=False)
-    await watched.start()
-    wanted = {"a.md": True, ".gitignore": True, "sub/.semlexignore": True, ".git/HEAD": False, ".a.md.swp": False}
-    wanted |= {"node_modules/a.md": False, "sub/a.md": True, "../a.md": False}
-    assert {name: watched._is_wanted((tmp_path / name).resolve()) for name in wanted} == wanted
-    await watched.close()
-
-
-async def test_no_thread_watches_any_more_when_it_is_closed(tmp_path, monkeypatch):
+async def test_paths_and_that_no_thread_watches_any_more_when_it_is_closed(tmp_path, monkeypatch):
     watching = []
-    original = watchfiles.main.RustNotify
 
-    class Noted:
-        def __init__(self, *arguments):
+    class Noted(AbstractContextManager):
+        def __init__(self, *arguments, original=watchfiles.main.RustNotify):
             self._inner = original(*arguments)
-
-        def __enter__(self):
-            self._inner.__enter__()
-            return self
 
         def __exit__(self, *error):
             self._inner.__exit__(*error)
@@ -192,6 +165,9 @@ async def test_no_thread_watches_any_more_when_it_is_closed(tmp_path, monkeypatc
     watched = watch.FolderWatch([tmp_path], poll=False)
     await watched.start()
     await eventually(lambda: watching)
+    wanted = {"a.md": True, ".gitignore": True, "sub/.semlexignore": True, ".git/HEAD": False, ".a.md.swp": False}
+    wanted |= {"node_modules/a.md": False, "sub/a.md": True, "../a.md": False}
+    assert {name: watched._is_wanted((tmp_path / name).resolve()) for name in wanted} == wanted
     await watched.close()
     assert watching[-1] is False
 

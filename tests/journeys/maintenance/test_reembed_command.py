@@ -38,33 +38,13 @@ def test_there_and_back(shell, tiny):
     assert re.search(r"version 2 is in use now: .*tiny, 8 dimensions, halfvec; 2 chunks embedded in ", done.stderr)
     assert "semlex models drop --collection keys 1 drops it" in done.stderr
     old, new = shell.objects("models", "list", "-c", "keys")
-    assert (old["version"], old["state"], old["dimensions"], old["storage"], old["vectors"]) == (
-        1,
-        "old",
-        256,
-        "vector",
-        2,
-    )
-    assert (new["version"], new["state"], new["dimensions"], new["storage"], new["lacking"]) == (
-        2,
-        "serving",
-        8,
-        "halfvec",
-        0,
-    )
+    expected = {"version": 1, "state": "old", "dimensions": 256, "storage": "vector", "vectors": 2}
+    assert expected.items() <= old.items()
+    expected = {"version": 2, "state": "serving", "dimensions": 8, "storage": "halfvec", "lacking": 0}
+    assert expected.items() <= new.items()
     listed = shell("models", "list", "-c", "keys").stdout.splitlines()
-    assert listed[0].split() == [
-        "version",
-        "state",
-        "model",
-        "dimensions",
-        "storage",
-        "vectors",
-        "lacking",
-        "created",
-        "size",
-        "calibrated",
-    ]
+    columns = "version state model dimensions storage vectors lacking created size calibrated"
+    assert listed[0].split() == columns.split()
     assert [line.split()[:2] for line in listed[1:]] == [["1", "old"], ["2", "serving"]]
     # Who names the old model goes on with the old vectors.
     asked = shell("search", "-c", "keys", "--model", "static", "how often is a key rotated")
@@ -98,14 +78,6 @@ def test_what_is_being_made_is_shown(shell, tiny):
     assert [one["state"] for one in shell.objects("models", "list", "-c", "keys")] == ["old", "serving"]
 
 
-def test_from_words_alone(shell):
-    shell("index", "docs", "-c", "keys", "--model", "none")
-    assert "no vectors" in shell("models", "list", "-c", "keys").stderr
-    shell("models", "set", "static", "-c", "keys")
-    [hit, *_] = shell.objects("search", "-c", "keys", "how often is a key rotated")
-    assert hit
-
-
 @pytest.mark.slow
 def test_a_model_is_never_chosen_unasked(shell, tiny):
     """A name in the database leads nowhere: neither the old one's nor that of what was begun."""
@@ -126,17 +98,18 @@ def test_a_model_is_never_chosen_unasked(shell, tiny):
     assert "1 chunk embedded" in shell("models", "rollback", "-c", "keys", "--model", str(tiny)).stderr
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
+def test_from_words_alone_and_what_is_refused(shell):
+    shell("index", "docs", "-c", "keys", "--model", "none")
+    assert "no vectors" in shell("models", "list", "-c", "keys").stderr
+    shell("models", "set", "static", "-c", "keys")
+    [hit, *_] = shell.objects("search", "-c", "keys", "how often is a key rotated")
+    assert hit
+    for arguments, said in (
         (("set", "none"), "'none' is not a model"),
         (("set", "static"), "has the model .* already"),
         (("set", "static", "--vector-storage", "float"), "vector_storage must be one of vector, halfvec"),
         (("rollback",), "no earlier vectors to go back to"),
         (("drop", "5", "--yes"), "has no version 5"),
         (("drop", "0", "--yes"), "version must be"),
-    ],
-)
-def test_what_is_refused(shell, arguments, said):
-    shell("index", "docs", "-c", "keys", "--model", "static")
-    assert re.search(said, shell("models", *arguments, "-c", "keys", code=2).stderr)
+    ):
+        assert re.search(said, shell("models", *arguments, "-c", "keys", code=2).stderr)
