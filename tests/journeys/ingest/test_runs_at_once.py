@@ -7,7 +7,6 @@ import os
 import random
 import signal
 import threading
-from collections import Counter
 from contextlib import contextmanager
 from dataclasses import astuple
 
@@ -17,6 +16,8 @@ from psycopg.conninfo import make_conninfo
 from semlex.errors import StoreError
 from semlex.ingest.loaders import office
 from semlex.ingest.loaders.worker import MAX_SECONDS, Worker
+from tests.journeys.ingest.test_sync_histories import Folder
+from tests.support import synchronised
 from tests.support.clients import stopping_client
 from tests.support.manual_clock import ManualClock
 from tests.support.programs import Program
@@ -25,13 +26,8 @@ from tests.support.retrievers import opened, sync_opened
 pytestmark = pytest.mark.slow
 
 
-def impatient(url):
-    """Waits no longer than a second for a lock, instead of a minute."""
-    return sync_opened(make_conninfo(url, options="-c lock_timeout=1s"), "none", collection="runs")  # expires
-
-
 def contents(retriever):
-    return Counter((hit.source_document, hit.content) for hit in retriever.search("page words", top_k=1000))
+    return sorted(hit.content for hit in retriever.search("page words", top_k=1000))
 
 
 @pytest.fixture
@@ -43,31 +39,14 @@ def folder(tmp_path):
     return root
 
 
-# --- at once ----------------------------------------------------------------------------------------------------------
-
-
-def change(root):
-    """Makes, changes, renames or removes a file."""
-    files = sorted(root.rglob("*.md"))
-    target = root / random.choice((".", "below")) / f"{random.randrange(30)}.md"
-    match random.randrange(4) if len(files) > 3 else 0:
-        case 0:
-            target.write_text(f"# Page\n\nThe words of {random.randrange(20)}.\n\n## More\n\n{random.random()}\n")
-        case 1:
-            random.choice(files).unlink()
-        case 2:
-            random.choice(files).rename(target)
-        case _:
-            random.choice(files).write_text(f"Other words: {random.random()}")
-
-
-def test_three_syncs_at_once_of_a_folder_that_changes(database_url, folder, full):
+def test_three_syncs_at_once_of_a_folder_that_changes(database_url, tmp_path, full):
+    folder = Folder(tmp_path / "changing", random.Random(random.randrange(2**32)))
     errors = []
 
     def run():
         try:
-            with sync_opened(database_url, "none", collection="runs") as retriever:
-                retriever.sync(folder)
+            with synchronised.opened(database_url, "runs") as retriever:
+                retriever.sync(folder.root)
         except BaseException as error:  # noqa: BLE001 - told below
             errors.append(error)
 
@@ -76,24 +55,19 @@ def test_three_syncs_at_once_of_a_folder_that_changes(database_url, folder, full
         for thread in threads:
             thread.start()
         for _ in range(6):
-            change(folder)
+            folder.happen()
         for thread in threads:
             thread.join()
     assert errors == []
-    with (
-        sync_opened(database_url, "none", collection="runs") as kept,
-        sync_opened(database_url, "none", collection="anew") as anew,
-    ):
-        kept.sync(folder)
-        anew.index(folder)
-        assert contents(kept) == contents(anew)
+    with synchronised.opened(database_url, "runs") as kept, synchronised.opened(database_url, "anew") as anew:
+        kept.sync(folder.root)
+        anew.index(folder.root)
+        assert synchronised.contents(kept) == synchronised.contents(anew)
         assert kept.count() == anew.count()
+        assert kept.status().embedded == kept.count()
         # A young file is read once more; nothing of it has changed.
-        counts = kept.sync(folder).plan.counts()
-        assert counts.unchanged == len(list(folder.rglob("*.md"))) == sum(astuple(counts))
-
-
-# --- a run that stands still ------------------------------------------------------------------------------------------
+        counts = kept.sync(folder.root).plan.counts()
+        assert counts.unchanged == len(folder.files()) == sum(astuple(counts))
 
 
 @contextmanager
@@ -104,6 +78,9 @@ def stopped(url, folder, moment):
         yield client
 
 
+REWRITTEN = [f"# Page {number}\n\nNew words of the page." for number in range(6)]
+
+
 def rewrite(folder):
     for number in range(6):
         (folder / f"{number}.md").write_text(f"# Page {number}\n\nNew words of the page.\n")
@@ -111,7 +88,11 @@ def rewrite(folder):
 
 @pytest.mark.parametrize("ending", [signal.SIGCONT, signal.SIGKILL])
 def test_a_run_that_stands_still_inside_a_transaction(database_url, folder, ending):
-    with sync_opened(database_url, "none", collection="runs") as retriever, impatient(database_url) as hurried:
+    impatient = make_conninfo(database_url, options="-c lock_timeout=1s")  # expires; usually a minute
+    with (
+        sync_opened(database_url, "none", collection="runs") as retriever,
+        sync_opened(impatient, "none", collection="runs") as hurried,
+    ):
         retriever.sync(folder)
         before = contents(retriever)
         rewrite(folder)
@@ -123,9 +104,7 @@ def test_a_run_that_stands_still_inside_a_transaction(database_url, folder, endi
             code = client.ended()
             assert (client.said, code) == (("done\n", 0) if ending == signal.SIGCONT else ("", -signal.SIGKILL))
         retriever.sync(folder)
-        assert {text for _, text in contents(retriever)} == {
-            f"# Page {number}\n\nNew words of the page." for number in range(6)
-        }
+        assert contents(retriever) == REWRITTEN
 
 
 def test_a_run_that_stands_still_while_it_reads_is_in_nobodys_way(database_url, folder):
@@ -137,12 +116,7 @@ def test_a_run_that_stands_still_while_it_reads_is_in_nobodys_way(database_url, 
             client.send(signal.SIGCONT)
             assert (client.ended(), client.said) == (0, "done\n")
         assert retriever.sync(folder).run.failed == 0
-        assert {text for _, text in contents(retriever)} == {
-            f"# Page {number}\n\nNew words of the page." for number in range(6)
-        }
-
-
-# --- the process that reads office files ------------------------------------------------------------------------------
+        assert contents(retriever) == REWRITTEN
 
 
 async def test_a_reader_that_stands_still_costs_its_file(database_url, folder, monkeypatch):

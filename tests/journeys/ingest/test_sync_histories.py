@@ -14,19 +14,19 @@ import pytest
 from semlex.proof.folders import age, write
 from tests.support.folders import TEMPORARY
 from tests.support.synchronised import CountingEmbedder, contents, counts, opened
+from tests.support.whole_collection import answers
 
 NAMES = ("a.md", "b.md", "c.md", "sub/a.md", "sub/b.md", "x.py")
 WORDS = ("key", "shutter", "zenith", "vault", "ship", "banana", "console", "park")
-QUERIES = ("key shutter zenith", "a vault in the ship", "banana")
+
+
+def contents_of(path):
+    """A file's bytes, with its name where that is part of what is embedded."""
+    return path.name if path.suffix == ".py" else path.suffix, path.read_bytes()
 
 
 class Folder:
-    """A folder to which things happen.
-
-    Args:
-        root: Where it is.
-        chance: What decides.
-    """
+    """A folder to which things happen, as a `random.Random` decides."""
 
     def __init__(self, root, chance):
         self.root, self._chance = root, chance
@@ -34,88 +34,60 @@ class Folder:
         write(root / "always.md", "# Always\n\nThis one stays, so that the folder is never empty.\n")
 
     def happen(self):
-        there = [name for name in NAMES if (self.root / name).exists()]
-        act = self._chance.choice(
-            (self._write, self._write, self._rename, self._rename, self._swap, self._copy, self._delete, self._touch)
-        )
-        if not there:
-            self._write(there)
-        else:
-            act(there)
+        acts = (self._write, self._write, self._rename, self._rename, self._swap, self._copy, self._delete, self._touch)
+        there = [self.root / name for name in NAMES if (self.root / name).exists()]
+        act = self._chance.choice(acts)
+        (act if there else self._write)(there)
 
-    def _text(self):
+    def _target(self):
+        target = self.root / self._chance.choice(NAMES)
+        target.parent.mkdir(exist_ok=True)
+        return target
+
+    def _write(self, there):
         sections = [
             f"# {self._chance.choice(WORDS)}\n\n" + " ".join(self._chance.choices(WORDS, k=3))
             for _ in range(self._chance.randint(0, 3))
         ]
-        return "\n\n".join(sections)
-
-    def _write(self, there):
-        path = self.root / self._chance.choice(NAMES)
-        write(path, self._text())
+        path = self._target()
+        write(path, "\n\n".join(sections))
         if self._chance.random() < 0.3:
             os.utime(path)  # as young as most files are when they are read
 
     def _rename(self, there):
-        target = self.root / self._chance.choice(NAMES)
-        target.parent.mkdir(exist_ok=True)
-        (self.root / self._chance.choice(there)).rename(target)
+        self._chance.choice(there).rename(self._target())
 
     def _swap(self, there):
-        one, other = (self.root / self._chance.choice(there) for _ in range(2))
+        one, other = (self._chance.choice(there) for _ in range(2))
         if one != other:
             one.rename(self.root / "aside")
             other.rename(one)
             (self.root / "aside").rename(other)
 
     def _copy(self, there):
-        source, target = self.root / self._chance.choice(there), self.root / self._chance.choice(NAMES)
-        target.parent.mkdir(exist_ok=True)
+        source, target = self._chance.choice(there), self._target()
         if source != target:
             shutil.copy2(source, target)
 
     def _delete(self, there):
-        (self.root / self._chance.choice(there)).unlink()
+        self._chance.choice(there).unlink()
 
     def _touch(self, there):
-        age(self.root / self._chance.choice(there))
+        age(self._chance.choice(there))
 
-    def state(self):
-        """Every file's bytes, with its name where that is part of what is embedded."""
-        return Counter(
-            (path.name if path.suffix == ".py" else path.suffix, path.read_bytes())
-            for path in self.root.rglob("*")
-            if path.is_file()
-        )
+    def files(self):
+        return sorted(path for path in self.root.rglob("*") if path.is_file())
 
 
 def chunks_of(store, folder, state):
     """How many chunks files of these contents have, as they are stored."""
-    total = 0
     number = Counter(chunk.source_document for chunk in store.list_chunks(limit=1_000))
-    left = Counter(state)
-    for path in sorted(folder.root.rglob("*")):
-        key = (path.name if path.suffix == ".py" else path.suffix, path.read_bytes()) if path.is_file() else None
-        if key is not None and left[key] > 0:
-            left[key] -= 1
+    total, left = 0, Counter(state)
+    for path in folder.files():
+        if left[contents_of(path)] > 0:
+            left[contents_of(path)] -= 1
             total += number[path.relative_to(folder.root).as_posix()]
     return total
-
-
-def answers(store):
-    return [
-        sorted(
-            (
-                round(hit.fused_score or 0, 5),
-                round(hit.vector_score or 0, 5),
-                round(hit.keyword_score or 0, 4),
-                hit.source_document,
-                hit.content,
-            )
-            for hit in store.search(query, 100)
-        )
-        for query in QUERIES
-    ]
 
 
 @pytest.mark.slow
@@ -135,8 +107,7 @@ def test_any_history_ends_as_a_new_index_of_the_folder(database_url, full):
 
 def _try_history(url, root, number, seed):
     chance = random.Random(seed)
-    folder = Folder(root, chance)
-    before = Counter()
+    folder, before = Folder(root, chance), Counter()
     with opened(url, f"kept_{number}") as kept, opened(url, f"new_{number}") as new:
         for step in range(steps := chance.randint(2, 12)):
             folder.happen()
@@ -146,19 +117,15 @@ def _try_history(url, root, number, seed):
             planned = kept.sync(root, dry_run=True).plan
             report = kept.sync(root)
             assert report.plan == planned
-            counts(report)
-            now = folder.state()
+            added, changed, moved, _, unchanged = counts(report)
+            now = Counter(contents_of(path) for path in folder.files())
             assert CountingEmbedder.texts == report.run.embedded <= chunks_of(kept, folder, now - before)
-            assert sum(now.values()) == report.done.added + report.done.changed + report.done.moved + (
-                report.done.unchanged
-            )
+            assert now.total() == added + changed + moved + unchanged
             assert kept.sync(root).plan.is_empty
             before = now
         new.index(root)
         assert contents(kept) == contents(new)
         assert answers(kept) == answers(new)
-        assert {chunk.id for chunk in kept.list_chunks(limit=1_000)} == {
-            chunk.id for chunk in new.list_chunks(limit=1_000)
-        }
+        assert {one.id for one in kept.list_chunks(limit=1_000)} == {one.id for one in new.list_chunks(limit=1_000)}
         kept.drop_collection()
         new.drop_collection()
