@@ -1,10 +1,11 @@
-"""Folders and models for jobs."""
+"""Folders, models and clients for jobs."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.support.job_clients import Blocking
+from tests.support.job_clients import Blocking, client
+from tests.support.manual_clock import ManualClock
 
 
 @pytest.fixture
@@ -17,7 +18,30 @@ def docs(tmp_path):
 
 
 @pytest.fixture
+def clock():
+    return ManualClock()
+
+
+@pytest.fixture
 def blocking():
     model = Blocking()
     yield model
     model.may_go_on.set()
+
+
+@pytest.fixture
+async def opened(database_url):
+    async with client(database_url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def book(opened):
+    return opened.collection("book")
+
+
+@pytest.fixture
+async def slow(database_url, blocking, clock):
+    """A client whose model waits until it may go on."""
+    async with client(database_url, blocking, clock) as slow:
+        yield slow

@@ -18,119 +18,112 @@ from tests.support.manual_clock import ManualClock
 from tests.support.waiting import eventually
 
 
-async def test_priority_and_time_say_what_is_next(database_url):
+async def test_priority_and_time_say_what_is_next(database_url, opened, book):
     told = []
-    async with client(database_url) as opened:
-        book = opened.collection("book")
-        later = datetime.now(UTC) + timedelta(hours=1)
-        jobs = [
-            await book.jobs.submit("optimize", priority=priority, not_before=at)
-            for priority, at in ((0, None), (5, later), (5, None), (-1, None), (0, None))
-        ]
-        assert await opened.work(drain=True, tell=told.append) == 4
-        order = [next(number for number, job in enumerate(jobs) if job.id in line) for line in told]
-        assert order == [2, 0, 4, 3]
-        assert (await jobs[1].status()).due_at == later
-        sql(database_url, "UPDATE semlex.job SET due_at = now() WHERE state = 'queued'")
-        assert await opened.work(limit=1) == 1
-        assert (await jobs[1].status()).state == "done"
-        with pytest.raises(ConfigurationError, match="not_before"):
-            await book.jobs.submit("optimize", not_before=datetime(2030, 1, 1))  # noqa: DTZ001
+    later = datetime.now(UTC) + timedelta(hours=1)
+    jobs = [
+        await book.jobs.submit("optimize", priority=priority, not_before=at)
+        for priority, at in ((0, None), (5, later), (5, None), (-1, None), (0, None))
+    ]
+    assert await opened.work(drain=True, tell=told.append) == 4
+    order = [next(number for number, job in enumerate(jobs) if job.id in line) for line in told]
+    assert order == [2, 0, 4, 3]
+    assert (await jobs[1].status()).due_at == later
+    sql(database_url, "UPDATE semlex.job SET due_at = now() WHERE state = 'queued'")
+    assert await opened.work(limit=1) == 1
+    assert (await jobs[1].status()).state == "done"
+    with pytest.raises(ConfigurationError, match="not_before"):
+        await book.jobs.submit("optimize", not_before=datetime(2030, 1, 1))  # noqa: DTZ001
 
 
-async def test_old_jobs_are_removed_and_those_whose_worker_went_silent_too_often_have_failed(database_url):
-    async with client(database_url) as opened:
-        book = opened.collection("book")
-        jobs = [await book.jobs.submit("optimize") for _ in range(4)]
-        await jobs[0].cancel()
-        await opened.work(drain=True)
-        waiting = await book.jobs.submit("optimize", not_before=datetime.now(UTC) + timedelta(hours=1))
-        aged = "UPDATE semlex.job SET finished_at = finished_at - interval '8 days' WHERE job_id = ANY(%s)"
-        sql(database_url, aged, [job.id for job in jobs[:3]])
-        await opened.work(drain=True)
-        assert {job.id for job in await opened.jobs()} == {jobs[3].id, waiting.id}
-        with pytest.raises(ConfigurationError, match="semlex jobs lists"):
-            await jobs[0].status()
-        await opened.work(drain=True, keep_days=0)
-        assert {job.id for job in await opened.jobs()} == {waiting.id}
-        job = await book.jobs.submit("optimize", max_attempts=2)
-        sql(database_url, "UPDATE semlex.job SET state = 'running', attempts = 2, fence = 2 WHERE max_attempts = 2")
-        assert await opened.work(drain=True) == 0
-        job = await job.status()
-        assert job.state == "failed"
-        assert "went silent (2 attempts" in job.error.message
+async def test_old_jobs_are_removed_and_those_whose_worker_went_silent_too_often_have_failed(
+    database_url, opened, book
+):
+    jobs = [await book.jobs.submit("optimize") for _ in range(4)]
+    await jobs[0].cancel()
+    await opened.work(drain=True)
+    waiting = await book.jobs.submit("optimize", not_before=datetime.now(UTC) + timedelta(hours=1))
+    aged = "UPDATE semlex.job SET finished_at = finished_at - interval '8 days' WHERE job_id = ANY(%s)"
+    sql(database_url, aged, [job.id for job in jobs[:3]])
+    await opened.work(drain=True)
+    assert {job.id for job in await opened.jobs()} == {jobs[3].id, waiting.id}
+    with pytest.raises(ConfigurationError, match="semlex jobs lists"):
+        await jobs[0].status()
+    await opened.work(drain=True, keep_days=0)
+    assert {job.id for job in await opened.jobs()} == {waiting.id}
+    job = await book.jobs.submit("optimize", max_attempts=2)
+    sql(database_url, "UPDATE semlex.job SET state = 'running', attempts = 2, fence = 2 WHERE max_attempts = 2")
+    assert await opened.work(drain=True) == 0
+    job = await job.status()
+    assert job.state == "failed"
+    assert "went silent (2 attempts" in job.error.message
 
 
 @pytest.mark.parametrize("by_renewing", [True, False], ids=["renewing", "writing"])
-async def test_a_running_job_is_cancelled_with_whole_batches_only(database_url, blocking, monkeypatch, *, by_renewing):
+async def test_a_running_job_is_cancelled_with_whole_batches_only(slow, clock, blocking, monkeypatch, *, by_renewing):
     """A worker learns it when it renews its lease, or else from the fence around the next batch."""
-    clock, renew, seen = ManualClock(), JobLeases.renew, []
+    renew, seen = JobLeases.renew, []
 
     async def noted(*arguments):
         seen.append(await renew(*arguments))
         return seen[-1]
 
     monkeypatch.setattr(JobLeases, "renew", noted)
-    async with client(database_url, blocking, clock) as opened:
-        book = opened.collection("book")
-        job = await book.jobs.submit("add", {"documents": [Document(f"text {n}") for n in range(5)]})
-        working = asyncio.create_task(opened.work(drain=True))
-        await reached(blocking)
-        asked = await job.cancel()
-        assert (asked.state, asked.cancel_wanted) == ("running", True)
-        if by_renewing:
-            clock.advance(DEFAULT_LEASE_SECONDS)
-            await eventually(lambda: seen)
-        blocking.may_go_on.set()
-        assert await working == 1
-        assert seen == [True] * by_renewing
-        job = await job.status()
-        assert (job.state, await book.count()) == ("cancelled", 0)
-        assert (await job.cancel()).state == "cancelled"
-        assert (await job.retry()).state == "queued"
-        assert await opened.work(drain=True) == 1
-        assert await book.count() == 5
+    book = slow.collection("book")
+    job = await book.jobs.submit("add", {"documents": [Document(f"text {n}") for n in range(5)]})
+    working = asyncio.create_task(slow.work(drain=True))
+    await reached(blocking)
+    asked = await job.cancel()
+    assert (asked.state, asked.cancel_wanted) == ("running", True)
+    if by_renewing:
+        clock.advance(DEFAULT_LEASE_SECONDS)
+        await eventually(lambda: seen)
+    blocking.may_go_on.set()
+    assert await working == 1
+    assert seen == [True] * by_renewing
+    job = await job.status()
+    assert (job.state, await book.count()) == ("cancelled", 0)
+    assert (await job.cancel()).state == "cancelled"
+    assert (await job.retry()).state == "queued"
+    assert await slow.work(drain=True) == 1
+    assert await book.count() == 5
 
 
-async def test_a_worker_that_is_stopped_gives_its_jobs_back(database_url, blocking):
-    clock = ManualClock()
-    async with client(database_url, blocking, clock) as opened:
-        book = opened.collection("book")
-        jobs = [await book.jobs.submit("add", {"documents": [Document(f"text {n}", id=str(n))]}) for n in range(3)]
-        working = asyncio.create_task(opened.work(concurrency=2))
-        await reached(blocking)
+async def test_a_worker_that_is_stopped_gives_its_jobs_back(slow, blocking, clock):
+    book = slow.collection("book")
+    jobs = [await book.jobs.submit("add", {"documents": [Document(f"text {n}", id=str(n))]}) for n in range(3)]
+    working = asyncio.create_task(slow.work(concurrency=2))
+    await reached(blocking)
 
-        async def are(*expected):
-            return sorted((one.state, one.attempts) for one in [await job.status() for job in jobs]) == list(expected)
+    async def are(*expected):
+        return sorted((one.state, one.attempts) for one in [await job.status() for job in jobs]) == list(expected)
 
-        await eventually(lambda: are(("queued", 0), ("running", 1), ("running", 1)))
-        working.cancel()
-        await clock.eventually_waited(worker.STOP_SECONDS)
-        blocking.may_go_on.set()
-        with pytest.raises(asyncio.CancelledError):
-            await working
-        assert await are(*[("queued", 0)] * 3)
-        assert await book.count() == 0
-        await opened.work(drain=True)
-        assert await are(*[("done", 1)] * 3)
-        assert await book.count() == 3
+    await eventually(lambda: are(("queued", 0), ("running", 1), ("running", 1)))
+    working.cancel()
+    await clock.eventually_waited(worker.STOP_SECONDS)
+    blocking.may_go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await working
+    assert await are(*[("queued", 0)] * 3)
+    assert await book.count() == 0
+    await slow.work(drain=True)
+    assert await are(*[("done", 1)] * 3)
+    assert await book.count() == 3
 
 
-async def test_a_worker_that_is_not_patient_ends_what_stands_still(database_url, blocking):
-    clock = ManualClock()
-    async with client(database_url, blocking, clock) as opened:
-        job = await opened.collection("book").jobs.submit("add", {"documents": [Document("text")]})
-        working = asyncio.create_task(opened.work())
-        await reached(blocking)
-        working.cancel()
-        await clock.eventually_waited(worker.STOP_SECONDS)
-        clock.advance(worker.STOP_SECONDS)
-        with pytest.raises(asyncio.CancelledError):
-            await working
-        job = await job.status()
-        assert (job.state, job.attempts) == ("queued", 0)
-        assert not blocking.may_go_on.is_set()
-        blocking.may_go_on.set()  # the model's thread cannot be ended
+async def test_a_worker_that_is_not_patient_ends_what_stands_still(slow, blocking, clock):
+    job = await slow.collection("book").jobs.submit("add", {"documents": [Document("text")]})
+    working = asyncio.create_task(slow.work())
+    await reached(blocking)
+    working.cancel()
+    await clock.eventually_waited(worker.STOP_SECONDS)
+    clock.advance(worker.STOP_SECONDS)
+    with pytest.raises(asyncio.CancelledError):
+        await working
+    job = await job.status()
+    assert (job.state, job.attempts) == ("queued", 0)
+    assert not blocking.may_go_on.is_set()
+    blocking.may_go_on.set()  # the model's thread cannot be ended
 
 
 @pytest.mark.slow
@@ -176,39 +169,35 @@ async def test_the_text_that_was_submitted_last_stays(database_url, blocking):
         assert [row.content for row in await book.get(["a", "b"])] == ["new", "both"]
 
 
-async def test_an_attempt_that_was_taken_from_a_worker_that_lives_does_not_count(database_url, blocking):
+async def test_an_attempt_that_was_taken_from_a_worker_that_lives_does_not_count(database_url, slow, blocking, clock):
     """As after a step of the server's clock, or when a machine was suspended."""
-    clock = ManualClock()
-    async with client(database_url, blocking, clock) as slow:
-        job = await slow.collection("book").jobs.submit("add", {"documents": [Document("text", id="a")]})
-        working = asyncio.create_task(slow.work(limit=1, lease=60))
-        await reached(blocking)
-        sql(database_url, "UPDATE semlex.job SET fence = fence + 1, attempts = attempts + 1")  # taken by another one
-        await clock.passes_until(working.done)
-        assert await working == 0
-        assert (await job.status()).attempts == 1
-        sql(database_url, "UPDATE semlex.job SET due_at = due_at - interval '1 day'")
-        blocking.may_go_on.set()
-        assert await slow.work(drain=True) == 1
-        assert (await job.status()).state == "done"
+    job = await slow.collection("book").jobs.submit("add", {"documents": [Document("text", id="a")]})
+    working = asyncio.create_task(slow.work(limit=1, lease=60))
+    await reached(blocking)
+    sql(database_url, "UPDATE semlex.job SET fence = fence + 1, attempts = attempts + 1")  # taken by another one
+    await clock.passes_until(working.done)
+    assert await working == 0
+    assert (await job.status()).attempts == 1
+    sql(database_url, "UPDATE semlex.job SET due_at = due_at - interval '1 day'")
+    blocking.may_go_on.set()
+    assert await slow.work(drain=True) == 1
+    assert (await job.status()).state == "done"
 
 
-async def test_progress_is_told(database_url, docs, blocking):
-    clock = ManualClock()
-    async with client(database_url, blocking, clock) as opened:
-        job = await opened.collection("book").jobs.submit("index", {"paths": [docs]})
-        working = asyncio.create_task(opened.work(drain=True, allow=[docs]))
-        await reached(blocking)
-        assert (await job.status()).progress is None
-        clock.advance(worker.PROGRESS_SECONDS)
+async def test_progress_is_told(slow, docs, blocking, clock):
+    job = await slow.collection("book").jobs.submit("index", {"paths": [docs]})
+    working = asyncio.create_task(slow.work(drain=True, allow=[docs]))
+    await reached(blocking)
+    assert (await job.status()).progress is None
+    clock.advance(worker.PROGRESS_SECONDS)
 
-        async def progress():
-            return (await job.status()).progress
+    async def progress():
+        return (await job.status()).progress
 
-        found = await eventually(progress)
-        assert (found.stage, found.total, found.unit) == ("read", 3, "files")
-        blocking.may_go_on.set()
-        assert await working == 1
+    found = await eventually(progress)
+    assert (found.stage, found.total, found.unit) == ("read", 3, "files")
+    blocking.may_go_on.set()
+    assert await working == 1
 
 
 @pytest.mark.direct
@@ -224,16 +213,15 @@ async def test_behind_a_transaction_pooler(database_url, docs):
         assert await book.count() == 4
 
 
-async def test_options_of_a_worker_are_checked(database_url):
-    async with client(database_url) as opened:
-        for options, match in (
-            ({"concurrency": 0}, "concurrency"),
-            ({"lease": 0.5}, "lease"),
-            ({"allow": "docs"}, "allow"),
-            ({"allow": ["/nowhere-at-all"]}, "'/nowhere-at-all' is not an existing folder"),
-            ({"limit": 0}, "limit"),
-            ({"keep_days": -1}, "keep_days"),
-            ({"tell": "me"}, "tell"),
-        ):
-            with pytest.raises(ConfigurationError, match=match):
-                await opened.work(drain=True, **options)
+async def test_options_of_a_worker_are_checked(opened):
+    for options, match in (
+        ({"concurrency": 0}, "concurrency"),
+        ({"lease": 0.5}, "lease"),
+        ({"allow": "docs"}, "allow"),
+        ({"allow": ["/nowhere-at-all"]}, "'/nowhere-at-all' is not an existing folder"),
+        ({"limit": 0}, "limit"),
+        ({"keep_days": -1}, "keep_days"),
+        ({"tell": "me"}, "tell"),
+    ):
+        with pytest.raises(ConfigurationError, match=match):
+            await opened.work(drain=True, **options)

@@ -36,59 +36,56 @@ SWAPS = [
 
 
 @pytest.mark.slow
-async def test_every_kind_is_done(database_url, docs):
-    async with client(database_url) as opened:
-        book = opened.collection("book")
+async def test_every_kind_is_done(database_url, opened, book, docs):
 
-        async def done(kind, arguments=None):
-            job = await book.jobs.submit(kind, arguments)
-            assert (job.state, job.kind, job.collection) == ("queued", kind, "book")
-            assert await opened.work(drain=True, allow=[docs]) == 1
-            job = await job.wait(0)
-            assert (job.state, job.error, job.attempts) == ("done", None, 1), job
-            return job.result
+    async def done(kind, arguments=None):
+        job = await book.jobs.submit(kind, arguments)
+        assert (job.state, job.kind, job.collection) == ("queued", kind, "book")
+        assert await opened.work(drain=True, allow=[docs]) == 1
+        job = await job.wait(0)
+        assert (job.state, job.error, job.attempts) == ("done", None, 1), job
+        return job.result
 
-        seen = {"index", "sync", "add", "optimize", "rechunk", "embed"}
-        assert seen <= set(kinds.KINDS)
-        for name, content in (("bad.md", b"\xff\xff"), ("empty.md", b"")):
-            (docs / name).write_bytes(content)
-        result = await done("index", {"paths": [docs], "exclude": ["2.*"]})
-        assert (result["added"], result["failed"]) == (3, 1)
-        assert result["problems"] == [
-            {"source_document": "bad.md", "code": "not_utf8"},
-            {"source_document": "empty.md", "code": "no_text"},
-        ]
-        for name in ("bad.md", "empty.md"):
-            (docs / name).unlink()
-        assert (await book.delete(source="docs", vanished=True)).documents == 1
-        assert "problems" not in await done("index", {"paths": [docs], "exclude": ["2.*"]})
-        (docs / "0.md").unlink()
-        found = await done("sync", {"paths": [docs]})
-        assert (found["added"], found["deleted"], found["unchanged"]) == (1, 1, 1)
-        given = [Document("a lion", {"n": 1}, "lion"), Document("a zebra", {"tags": ["a"]})]
-        assert await done("add", {"documents": given}) == {"written": 2}
-        assert (await book.get(["lion"]))[0].metadata == {"n": 1}
-        assert (await done("rechunk", {"chunk_tokens": 300}))["changed"] == 2
-        assert "merged" in await done("optimize")
-        sql(database_url, "DELETE FROM semlex.book_embedding_1")
-        assert await done("embed") == {"embedded": 4}
-        assert sorted(hit.content for hit in await book.search("lion zebra", 2)) == ["a lion", "a zebra"]
+    seen = {"index", "sync", "add", "optimize", "rechunk", "embed"}
+    assert seen <= set(kinds.KINDS)
+    for name, content in (("bad.md", b"\xff\xff"), ("empty.md", b"")):
+        (docs / name).write_bytes(content)
+    result = await done("index", {"paths": [docs], "exclude": ["2.*"]})
+    assert (result["added"], result["failed"]) == (3, 1)
+    assert result["problems"] == [
+        {"source_document": "bad.md", "code": "not_utf8"},
+        {"source_document": "empty.md", "code": "no_text"},
+    ]
+    for name in ("bad.md", "empty.md"):
+        (docs / name).unlink()
+    assert (await book.delete(source="docs", vanished=True)).documents == 1
+    assert "problems" not in await done("index", {"paths": [docs], "exclude": ["2.*"]})
+    (docs / "0.md").unlink()
+    found = await done("sync", {"paths": [docs]})
+    assert (found["added"], found["deleted"], found["unchanged"]) == (1, 1, 1)
+    given = [Document("a lion", {"n": 1}, "lion"), Document("a zebra", {"tags": ["a"]})]
+    assert await done("add", {"documents": given}) == {"written": 2}
+    assert (await book.get(["lion"]))[0].metadata == {"n": 1}
+    assert (await done("rechunk", {"chunk_tokens": 300}))["changed"] == 2
+    assert "merged" in await done("optimize")
+    sql(database_url, "DELETE FROM semlex.book_embedding_1")
+    assert await done("embed") == {"embedded": 4}
+    assert sorted(hit.content for hit in await book.search("lion zebra", 2)) == ["a lion", "a zebra"]
 
 
-async def test_a_document_comes_out_of_a_job_as_it_went_in(database_url):
+async def test_a_document_comes_out_of_a_job_as_it_went_in(opened):
     at = datetime(2020, 1, 2, 3, 4, 5, 6, UTC)
     given = Document(
         "ein Text ✓", {"deep": {"n": [1, 2.5, None, True]}}, "", "whole", ["a"], at, at, "german", "0", "9"
     )
-    async with client(database_url) as opened:
-        direct, queued = opened.collection("direct"), opened.collection("queued")
-        (key,) = await direct.add_documents([given])
-        await queued.jobs.submit("add", {"documents": (one for one in [given])})
-        assert await opened.work(drain=True) == 1
-        assert await queued.get([key]) == await direct.get([key])
-        assert await queued.jobs.submit("add", {"documents": [{"content": "as JSON", "id": "x"}]})
-        await opened.work(drain=True)
-        assert (await queued.get(["x"]))[0].content == "as JSON"
+    direct, queued = opened.collection("direct"), opened.collection("queued")
+    (key,) = await direct.add_documents([given])
+    await queued.jobs.submit("add", {"documents": (one for one in [given])})
+    assert await opened.work(drain=True) == 1
+    assert await queued.get([key]) == await direct.get([key])
+    assert await queued.jobs.submit("add", {"documents": [{"content": "as JSON", "id": "x"}]})
+    await opened.work(drain=True)
+    assert (await queued.get(["x"]))[0].content == "as JSON"
 
 
 def test_without_an_event_loop(database_url):
@@ -145,39 +142,38 @@ async def test_a_collection_changes_to_a_model_of_the_worker_only(database_url):
         assert hit.id == "l3"
 
 
-async def test_bad_arguments_and_documents_are_refused(database_url):
-    async with client(database_url) as opened:
-        submit = opened.collection("book").jobs.submit
-        for kind, arguments, match in (
-            ("delete", {}, "kinds: index, sync, add"),
-            ("os.system", {"paths": ["/"]}, "unknown job kind"),
-            ("index", {}, "needs paths"),
-            ("index", {"paths": []}, "at least one"),
-            ("index", {"paths": ["a\0b"]}, "NUL"),
-            ("index", {"paths": ["a"], "includ": ["*"]}, "did you mean include"),
-            ("index", {"paths": ["a"], "include": "*.md"}, "include must be"),
-            ("index", {"paths": ["a"], "include": ["*.md", "a\0b"]}, "include .*NUL"),
-            ("index", {"paths": ["a"], "text_fields": ["\ud800"]}, "text_fields .*surrogate"),
-            ("index", {"paths": ["a"], "recursive": "yes"}, "recursive must be"),
-            ("index", {"paths": ["a"], "chunk_tokens": "9"}, "chunk_tokens must be"),
-            ("index", {"paths": ["a"], "on_bad_text": "hide"}, "on_bad_text must be"),
-            ("index", {"paths": ["a"], "progress": print}, "has no argument 'progress'"),
-            ("sync", {"paths": ["a"], "dry_run": True}, "has no argument 'dry_run'"),
-            ("optimize", {"thoroughly": True}, "it takes none"),
-            ("add", {"documents": [Document("x")], "on_duplicate": "both"}, "on_duplicate must be"),
-            ("add", {"documents": []}, "at least one"),
-            ("add", {"documents": [{"text": "x"}]}, "row 0 must be an object with 'content'"),
-            ("add", {"documents": [{"content": "x", "created_at": "now"}]}, "ISO 8601"),
-            ("add", {"documents": [Document("x" * 100_000, id=str(n)) for n in range(11)]}, "submit several jobs"),
-            ("optimize", [], "arguments must be"),
-        ):
-            with pytest.raises(ConfigurationError, match=match):
-                await submit(kind, arguments)
-        with pytest.raises(ValidationError) as caught:
-            await submit("add", {"documents": [Document(""), Document("a\0")]})
-        assert [(error.row, error.field) for error in caught.value.errors] == [(0, "content"), (1, "content")]
-        assert await opened.collections() == []
-        assert await opened.jobs() == []
+async def test_bad_arguments_and_documents_are_refused(opened):
+    submit = opened.collection("book").jobs.submit
+    for kind, arguments, match in (
+        ("delete", {}, "kinds: index, sync, add"),
+        ("os.system", {"paths": ["/"]}, "unknown job kind"),
+        ("index", {}, "needs paths"),
+        ("index", {"paths": []}, "at least one"),
+        ("index", {"paths": ["a\0b"]}, "NUL"),
+        ("index", {"paths": ["a"], "includ": ["*"]}, "did you mean include"),
+        ("index", {"paths": ["a"], "include": "*.md"}, "include must be"),
+        ("index", {"paths": ["a"], "include": ["*.md", "a\0b"]}, "include .*NUL"),
+        ("index", {"paths": ["a"], "text_fields": ["\ud800"]}, "text_fields .*surrogate"),
+        ("index", {"paths": ["a"], "recursive": "yes"}, "recursive must be"),
+        ("index", {"paths": ["a"], "chunk_tokens": "9"}, "chunk_tokens must be"),
+        ("index", {"paths": ["a"], "on_bad_text": "hide"}, "on_bad_text must be"),
+        ("index", {"paths": ["a"], "progress": print}, "has no argument 'progress'"),
+        ("sync", {"paths": ["a"], "dry_run": True}, "has no argument 'dry_run'"),
+        ("optimize", {"thoroughly": True}, "it takes none"),
+        ("add", {"documents": [Document("x")], "on_duplicate": "both"}, "on_duplicate must be"),
+        ("add", {"documents": []}, "at least one"),
+        ("add", {"documents": [{"text": "x"}]}, "row 0 must be an object with 'content'"),
+        ("add", {"documents": [{"content": "x", "created_at": "now"}]}, "ISO 8601"),
+        ("add", {"documents": [Document("x" * 100_000, id=str(n)) for n in range(11)]}, "submit several jobs"),
+        ("optimize", [], "arguments must be"),
+    ):
+        with pytest.raises(ConfigurationError, match=match):
+            await submit(kind, arguments)
+    with pytest.raises(ValidationError) as caught:
+        await submit("add", {"documents": [Document(""), Document("a\0")]})
+    assert [(error.row, error.field) for error in caught.value.errors] == [(0, "content"), (1, "content")]
+    assert await opened.collections() == []
+    assert await opened.jobs() == []
 
 
 async def failed(opened, job, **options):
@@ -189,36 +185,32 @@ async def failed(opened, job, **options):
 
 
 @pytest.mark.slow
-async def test_paths_that_are_not_allowed_or_not_seen_fail_and_delete_nothing(database_url, docs, tmp_path):
+async def test_paths_that_are_not_allowed_or_not_seen_fail_and_delete_nothing(opened, book, docs, tmp_path):
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "secret.md").write_text("secret")
     (docs / "link").symlink_to(outside)
-    async with client(database_url) as opened:
-        book = opened.collection("book")
-        await book.index(docs)
-        for paths in ([outside], [outside / "secret.md"], [docs / "link"], [docs, outside], ["/etc/passwd"]):
-            job = await book.jobs.submit("index", {"paths": paths})
-            assert "may read" in await failed(opened, job, allow=[docs])
-        for kind, arguments in (("index", {"paths": [docs]}), ("sync", {"paths": [docs]}), ("rechunk", {})):
-            assert "--allow" in await failed(opened, await book.jobs.submit(kind, arguments))
-        for allow_empty in (False, True):
-            gone = {"paths": [docs / "gone"], "allow_empty": allow_empty}
-            assert "cannot see" in await failed(opened, await book.jobs.submit("sync", gone), allow=[docs])
-        for page in range(3):
-            os.rename(docs / f"{page}.md", outside / f"{page}.md")  # noqa: PTH104
-        assert "but 3 documents" in await failed(
-            opened, await book.jobs.submit("sync", {"paths": [docs]}), allow=[docs]
-        )
-        os.rename(docs, tmp_path / "moved")  # noqa: PTH104
-        for kind, arguments in (("sync", {"paths": [docs], "allow_empty": True}), ("rechunk", {"chunk_tokens": 100})):
-            assert "cannot see" in await failed(opened, await book.jobs.submit(kind, arguments), allow=[tmp_path])
-        assert await book.count() == 3
-        (tmp_path / "moved").rename(docs)
-        job = (await opened.jobs(state="failed"))[-1]
-        assert (await job.retry()).state == "queued"
-        with pytest.raises(ConfigurationError, match=r"0\.md' is not an existing folder"):
-            await opened.work(drain=True, allow=[docs / "0.md"])
+    await book.index(docs)
+    for paths in ([outside], [outside / "secret.md"], [docs / "link"], [docs, outside], ["/etc/passwd"]):
+        job = await book.jobs.submit("index", {"paths": paths})
+        assert "may read" in await failed(opened, job, allow=[docs])
+    for kind, arguments in (("index", {"paths": [docs]}), ("sync", {"paths": [docs]}), ("rechunk", {})):
+        assert "--allow" in await failed(opened, await book.jobs.submit(kind, arguments))
+    for allow_empty in (False, True):
+        gone = {"paths": [docs / "gone"], "allow_empty": allow_empty}
+        assert "cannot see" in await failed(opened, await book.jobs.submit("sync", gone), allow=[docs])
+    for page in range(3):
+        os.rename(docs / f"{page}.md", outside / f"{page}.md")  # noqa: PTH104
+    assert "but 3 documents" in await failed(opened, await book.jobs.submit("sync", {"paths": [docs]}), allow=[docs])
+    os.rename(docs, tmp_path / "moved")  # noqa: PTH104
+    for kind, arguments in (("sync", {"paths": [docs], "allow_empty": True}), ("rechunk", {"chunk_tokens": 100})):
+        assert "cannot see" in await failed(opened, await book.jobs.submit(kind, arguments), allow=[tmp_path])
+    assert await book.count() == 3
+    (tmp_path / "moved").rename(docs)
+    job = (await opened.jobs(state="failed"))[-1]
+    assert (await job.retry()).state == "queued"
+    with pytest.raises(ConfigurationError, match=r"0\.md' is not an existing folder"):
+        await opened.work(drain=True, allow=[docs / "0.md"])
 
 
 def replaced_by_link(path, target):
@@ -228,7 +220,7 @@ def replaced_by_link(path, target):
 
 
 @pytest.mark.parametrize("moment", ["run.plan_places", "files.discovery.find_files", "chunk_rows.read_file"])
-async def test_a_link_that_appears_after_the_check_is_not_followed(database_url, tmp_path, monkeypatch, moment):
+async def test_a_link_that_appears_after_the_check_is_not_followed(opened, tmp_path, monkeypatch, moment):
     module_name, _, name = moment.rpartition(".")
     module = importlib.import_module(f"semlex.ingest.{module_name}")
     original = getattr(module, name)
@@ -236,30 +228,29 @@ async def test_a_link_that_appears_after_the_check_is_not_followed(database_url,
     (outside / "inner").mkdir(parents=True)
     (outside / "inner" / "a.md").write_text("secret")
     cases = [*(("index", *swap) for swap in SWAPS), ("sync", *SWAPS[-1])]
-    async with client(database_url) as opened:
-        for number, (kind, path, swapped) in enumerate(cases):
-            folder = docs / str(number)
-            (folder / "sub" / "inner").mkdir(parents=True)
-            (folder / "sub" / "inner" / "a.md").write_text("public")
-            pending = [(folder / swapped, outside / Path(swapped).relative_to("sub"))]
+    for number, (kind, path, swapped) in enumerate(cases):
+        folder = docs / str(number)
+        (folder / "sub" / "inner").mkdir(parents=True)
+        (folder / "sub" / "inner" / "a.md").write_text("public")
+        pending = [(folder / swapped, outside / Path(swapped).relative_to("sub"))]
 
-            def swapping(*given, pending=pending, **named):
-                while pending:
-                    replaced_by_link(*pending.pop())
-                return original(*given, **named)
+        def swapping(*given, pending=pending, **named):
+            while pending:
+                replaced_by_link(*pending.pop())
+            return original(*given, **named)
 
-            monkeypatch.setattr(module, name, swapping)
-            book = opened.collection("book")
-            job = await book.jobs.submit(kind, {"paths": [folder / path], "source": str(number)})
-            assert await opened.work(drain=True, allow=[docs]) == 1
-            monkeypatch.undo()
-            job = await job.status()
-            assert not pending
-            if name == "plan_places":
-                assert "outside the folders that may be read" in str(job.error)
-            else:
-                assert (job.result["added"], job.result["failed"]) == (0, 1), (kind, path, swapped)
-            assert await book.count() == 0
+        monkeypatch.setattr(module, name, swapping)
+        book = opened.collection("book")
+        job = await book.jobs.submit(kind, {"paths": [folder / path], "source": str(number)})
+        assert await opened.work(drain=True, allow=[docs]) == 1
+        monkeypatch.undo()
+        job = await job.status()
+        assert not pending
+        if name == "plan_places":
+            assert "outside the folders that may be read" in str(job.error)
+        else:
+            assert (job.result["added"], job.result["failed"]) == (0, 1), (kind, path, swapped)
+        assert await book.count() == 0
 
 
 @pytest.mark.full
@@ -292,28 +283,27 @@ async def test_no_race_of_links_is_won(database_url, tmp_path):
         swapping.join()
 
 
-async def test_what_others_have_written_into_the_table_is_checked(database_url, docs):
-    async with client(database_url) as opened:
-        for number, (column, value, match) in enumerate(
-            (
-                ("kind", "os.system", "unknown job kind"),
-                ("kind", "sync", "needs paths"),
-                ("arguments", "[]", "must be an object"),
-                ("arguments", "7", "must be an object"),
-                ("arguments", '{"paths": 5}', "has no argument 'paths'"),
-                ("collection", "other", "collection 'other' does not exist"),
-                ("collection", "Robert'); DROP TABLE", "collection"),
-            )
-        ):
-            job = await opened.collection("book").jobs.submit("optimize")
-            sql(database_url, f"UPDATE semlex.job SET {column} = %s WHERE state = 'queued'", value)  # noqa: S608
-            assert match in await failed(opened, job)
-            assert len(await opened.jobs()) == number + 1
-        job = await opened.collection("book").jobs.submit("index", {"paths": [docs]})
-        assert job.arguments == {"paths": [str(docs)]}
-        relative = """UPDATE semlex.job SET arguments = '{"paths": ["docs"]}' WHERE state = 'queued'"""
-        sql(database_url, relative)
-        assert "absolute" in await failed(opened, job, allow=[docs])
+async def test_what_others_have_written_into_the_table_is_checked(database_url, opened, docs):
+    for number, (column, value, match) in enumerate(
+        (
+            ("kind", "os.system", "unknown job kind"),
+            ("kind", "sync", "needs paths"),
+            ("arguments", "[]", "must be an object"),
+            ("arguments", "7", "must be an object"),
+            ("arguments", '{"paths": 5}', "has no argument 'paths'"),
+            ("collection", "other", "collection 'other' does not exist"),
+            ("collection", "Robert'); DROP TABLE", "collection"),
+        )
+    ):
+        job = await opened.collection("book").jobs.submit("optimize")
+        sql(database_url, f"UPDATE semlex.job SET {column} = %s WHERE state = 'queued'", value)  # noqa: S608
+        assert match in await failed(opened, job)
+        assert len(await opened.jobs()) == number + 1
+    job = await opened.collection("book").jobs.submit("index", {"paths": [docs]})
+    assert job.arguments == {"paths": [str(docs)]}
+    relative = """UPDATE semlex.job SET arguments = '{"paths": ["docs"]}' WHERE state = 'queued'"""
+    sql(database_url, relative)
+    assert "absolute" in await failed(opened, job, allow=[docs])
 
 
 async def test_another_model_fails_at_once(database_url):

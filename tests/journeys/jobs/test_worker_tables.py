@@ -11,7 +11,6 @@ from semlex.jobs.worker import STOP_SECONDS
 from semlex.store.proving import jump_clock
 from tests.support.followed import WAYS, articles
 from tests.support.job_clients import client, reached, sql
-from tests.support.manual_clock import ManualClock
 from tests.support.waiting import eventually
 
 LOOK = "UPDATE semlex.followed_table SET look_at = now()"
@@ -21,6 +20,11 @@ LOOK = "UPDATE semlex.followed_table SET look_at = now()"
 def table(database_url):
     with articles(database_url, rows=3) as table:
         yield table
+
+
+@pytest.fixture
+def news(opened):
+    return opened.collection("news")
 
 
 async def beside(url, statement):
@@ -43,32 +47,29 @@ EXPECTED = {"articles/0": "apple", "articles/1": "cherry", "articles/3": "banana
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_what_is_due_of_a_table_is_stored(database_url, table, way):
+async def test_what_is_due_of_a_table_is_stored(database_url, opened, news, table, way):
     told = []
-    async with client(database_url) as opened:
-        news = opened.collection("news")
-        await news.tables.follow(**table.options(**WAYS[way]))
-        assert await opened.work(drain=True, tell=told.append) == 0
-        assert told == ["table news/articles: 3 added"]
-        table.insert(3, body="banana")
-        table.update(1, body="cherry")
-        table.delete(2)
-        await opened.work(drain=True, compare_every=60, tell=told.append)
-        if way != "trigger":
-            assert len(told) == 1  # not due
-            await beside(database_url, LOOK)
-            await opened.work(drain=True, compare_every=60, tell=told.append)
-        assert told[1:] == ["table news/articles: 1 added, 1 changed, 1 deleted"]
-        assert await rows(news) == EXPECTED
+    await news.tables.follow(**table.options(**WAYS[way]))
+    assert await opened.work(drain=True, tell=told.append) == 0
+    assert told == ["table news/articles: 3 added"]
+    table.insert(3, body="banana")
+    table.update(1, body="cherry")
+    table.delete(2)
+    await opened.work(drain=True, compare_every=60, tell=told.append)
+    if way != "trigger":
+        assert len(told) == 1  # not due
         await beside(database_url, LOOK)
         await opened.work(drain=True, compare_every=60, tell=told.append)
-        assert len(told) == 2
-        next_in = "SELECT round(extract(epoch FROM look_at - synced_at))::int FROM semlex.followed_table"
-        assert await beside(database_url, next_in) == [({"comparison": 60, "column": 5, "trigger": 60}[way],)]
+    assert told[1:] == ["table news/articles: 1 added, 1 changed, 1 deleted"]
+    assert await rows(news) == EXPECTED
+    await beside(database_url, LOOK)
+    await opened.work(drain=True, compare_every=60, tell=told.append)
+    assert len(told) == 2
+    next_in = "SELECT round(extract(epoch FROM look_at - synced_at))::int FROM semlex.followed_table"
+    assert await beside(database_url, next_in) == [({"comparison": 60, "column": 5, "trigger": 60}[way],)]
 
 
-async def test_a_change_is_searched_while_a_worker_runs(database_url, table):
-    clock = ManualClock()
+async def test_a_change_is_searched_while_a_worker_runs(database_url, table, clock):
     async with client(database_url, clock=clock) as opened:
         news = opened.collection("news")
         working = asyncio.create_task(opened.work())
@@ -96,8 +97,7 @@ async def test_a_change_is_searched_while_a_worker_runs(database_url, table):
         await cancel(working)
 
 
-async def test_a_worker_without_tables_reads_rarely(database_url, table):
-    clock = ManualClock()
+async def test_a_worker_without_tables_reads_rarely(database_url, table, clock):
     async with client(database_url, clock=clock) as opened:
         working = asyncio.create_task(opened.work())
         await clock.eventually_waited(worker_tables.IDLE_SECONDS)
@@ -107,8 +107,7 @@ async def test_a_worker_without_tables_reads_rarely(database_url, table):
         await cancel(working)
 
 
-async def test_a_table_that_fails_is_reported_once_and_keeps_no_other_waiting(database_url, table):
-    clock = ManualClock()
+async def test_a_table_that_fails_is_reported_once_and_keeps_no_other_waiting(database_url, table, clock):
     told = []
     with articles(database_url, schema="other", rows=1) as second:
         async with client(database_url, clock=clock) as opened:
@@ -147,76 +146,74 @@ async def test_a_table_that_fails_is_reported_once_and_keeps_no_other_waiting(da
             await cancel(working)
 
 
-async def test_workers_share_changes_and_one_that_is_stopped_gives_its_own_back(database_url, table, blocking):
-    clock = ManualClock()
-    async with client(database_url) as other, client(database_url, blocking, clock) as stopped:
-        news = other.collection("news")
-        await news.tables.follow(**table.options(changes="trigger"))
-        await other.work(drain=True)
-        table.update(0, body="cherry")
-        working = asyncio.create_task(stopped.work())
-        await reached(blocking)
-        table.update(1, body="banana")
-        await other.work(drain=True)  # and waits for nobody
-        assert await rows(news) == {"articles/0": "apple", "articles/1": "banana", "articles/2": "apple"}
-        working.cancel()
-        await clock.eventually_waited(STOP_SECONDS)
-        blocking.may_go_on.set()
-        with pytest.raises(asyncio.CancelledError):
-            await working
-        await other.work(drain=True)
-        assert (await rows(news))["articles/0"] == "cherry"
-        assert await beside(database_url, "SELECT count(*) FROM semlex.row_change") == [(0,)]
+async def test_workers_share_changes_and_one_that_is_stopped_gives_its_own_back(
+    database_url, opened, news, table, *, slow, clock, blocking
+):
+    await news.tables.follow(**table.options(changes="trigger"))
+    await opened.work(drain=True)
+    table.update(0, body="cherry")
+    working = asyncio.create_task(slow.work())
+    await reached(blocking)
+    table.update(1, body="banana")
+    await opened.work(drain=True)  # and waits for nobody
+    assert await rows(news) == {"articles/0": "apple", "articles/1": "banana", "articles/2": "apple"}
+    working.cancel()
+    await clock.eventually_waited(STOP_SECONDS)
+    blocking.may_go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await working
+    await opened.work(drain=True)
+    assert (await rows(news))["articles/0"] == "cherry"
+    assert await beside(database_url, "SELECT count(*) FROM semlex.row_change") == [(0,)]
 
 
-async def test_one_worker_looks_at_a_table_and_its_lease_ends(database_url, table, blocking):
-    clock = ManualClock()
-    async with client(database_url) as other, client(database_url, blocking, clock) as slow:
-        news = other.collection("news")
-        await news.tables.follow(**table.options())
-        working = asyncio.create_task(slow.work(lease=120))
-        await reached(blocking)
-        await other.work(drain=True)
-        assert await rows(news) == {}
-        lease = "SELECT leased_until > now() + interval '100 s' FROM semlex.followed_table"
-        await beside(database_url, "UPDATE semlex.followed_table SET leased_until = now() + interval '1 s'")
-        await clock.eventually_waited(40)
-        clock.advance(40)
-        await eventually(lambda: sql(database_url, lease) == [(True,)])  # renewed
-        await beside(database_url, "UPDATE semlex.followed_table SET leased_until = now()")  # as if it had been silent
-        await other.work(drain=True)
-        assert len(await rows(news)) == 3
-        blocking.may_go_on.set()
-        await eventually(lambda: sql(database_url, "SELECT leased_until FROM semlex.followed_table") == [(None,)])
-        assert len(await rows(news)) == 3
-        await cancel(working)
+async def test_one_worker_looks_at_a_table_and_its_lease_ends(
+    database_url, opened, news, table, *, slow, clock, blocking
+):
+    await news.tables.follow(**table.options())
+    working = asyncio.create_task(slow.work(lease=120))
+    await reached(blocking)
+    await opened.work(drain=True)
+    assert await rows(news) == {}
+    lease = "SELECT leased_until > now() + interval '100 s' FROM semlex.followed_table"
+    await beside(database_url, "UPDATE semlex.followed_table SET leased_until = now() + interval '1 s'")
+    await clock.eventually_waited(40)
+    clock.advance(40)
+    await eventually(lambda: sql(database_url, lease) == [(True,)])  # renewed
+    await beside(database_url, "UPDATE semlex.followed_table SET leased_until = now()")  # as if it had been silent
+    await opened.work(drain=True)
+    assert len(await rows(news)) == 3
+    blocking.may_go_on.set()
+    await eventually(lambda: sql(database_url, "SELECT leased_until FROM semlex.followed_table") == [(None,)])
+    assert len(await rows(news)) == 3
+    await cancel(working)
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_table_waits_no_longer_than_a_lease_after_the_clock_stepped_back(database_url, table, way):
-    async with client(database_url) as opened:
-        news = opened.collection("news")
-        keys = {"keys_every": 3_600} if way == "column" else {}
-        await news.tables.follow(**table.options(**{**WAYS[way], **keys}))
-        await opened.work(drain=True)
-        # A worker died that had the lease, and a row is deleted that only a comparison of all keys shows.
-        await beside(database_url, "UPDATE semlex.followed_table SET leased_until = now() + interval '1 min'")
-        table.delete(2)
-        await beside(database_url, "DELETE FROM semlex.row_change")
-        jump_clock(table.connection, "semlex", -7_200)
-        if way == "column":
-            ahead = "split_part(watermark, ' ', 1) || ' ' || (now() + interval '2 h')::text"
-            await beside(database_url, "UPDATE semlex.followed_table SET watermark = " + ahead)  # noqa: S608
-        table.insert(3, body="banana")
-        table.update(1, body="cherry")
-        await opened.work(drain=True, compare_every=60)
-        jump_clock(table.connection, "semlex", 60)
-        await opened.work(drain=True, compare_every=60)
-        assert await rows(news) == EXPECTED
+async def test_a_table_waits_no_longer_than_a_lease_after_the_clock_stepped_back(
+    database_url, opened, news, table, way
+):
+    keys = {"keys_every": 3_600} if way == "column" else {}
+    await news.tables.follow(**table.options(**{**WAYS[way], **keys}))
+    await opened.work(drain=True)
+    # A worker died that had the lease, and a row is deleted that only a comparison of all keys shows.
+    await beside(database_url, "UPDATE semlex.followed_table SET leased_until = now() + interval '1 min'")
+    table.delete(2)
+    await beside(database_url, "DELETE FROM semlex.row_change")
+    jump_clock(table.connection, "semlex", -7_200)
+    if way == "column":
+        ahead = "split_part(watermark, ' ', 1) || ' ' || (now() + interval '2 h')::text"
+        await beside(database_url, "UPDATE semlex.followed_table SET watermark = " + ahead)  # noqa: S608
+    table.insert(3, body="banana")
+    table.update(1, body="cherry")
+    await opened.work(drain=True, compare_every=60)
+    jump_clock(table.connection, "semlex", 60)
+    await opened.work(drain=True, compare_every=60)
+    assert await rows(news) == EXPECTED
 
 
-async def test_a_collection_is_dropped_while_a_worker_runs(database_url, table):
-    told, clock = [], ManualClock()
+async def test_a_collection_is_dropped_while_a_worker_runs(database_url, table, clock):
+    told = []
     async with client(database_url, clock=clock) as opened:
         for _ in range(2):
             news = opened.collection("news")
