@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from tests.support.folders import filled
 from tests.support.minimal_pdf import pdf
 from tests.support.open_xml import docx
 from tests.support.retrievers import opened
@@ -50,9 +51,7 @@ BROKEN = {
 
 
 async def test_what_is_broken_costs_one_line(database_url, tmp_path):
-    (tmp_path / "good.md").write_text("A good apple.\n")
-    for name, (data, _) in BROKEN.items():
-        (tmp_path / name).write_bytes(data)
+    filled(tmp_path, {"good.md": "A good apple.\n"} | {name: data for name, (data, _) in BROKEN.items()})
     async with opened(database_url, "none", collection="broken") as store:
         report = await store.index(tmp_path)
         assert {one.source_document: one.code for one in report.problems} == {
@@ -144,11 +143,7 @@ LARGEST = {
     ids=["large", "largest"],
 )
 def test_what_is_enormous_ends_within_bounds(shell, files, most_bytes):
-    folder = shell.folder / "large"
-    folder.mkdir()
-    (folder / "good.md").write_text("A good apple.\n")
-    for name, (make, _) in files.items():
-        (folder / name).write_bytes(make())
+    filled(shell.folder / "large", {"good.md": "A good apple.\n"} | {name: make() for name, (make, _) in files.items()})
     arguments = ("index", "large", "--model", "none", "--json")
     done, peak = measured(arguments, shell.environment, shell.folder)
     assert done.returncode == 5, done.stderr
@@ -167,9 +162,6 @@ def test_what_is_enormous_ends_within_bounds(shell, files, most_bytes):
 
 @pytest.mark.slow
 def test_broken_and_hostile_office_files(shell, full):
-    folder = shell.folder / "office"
-    folder.mkdir()
-    (folder / "good.md").write_text("A good apple.\n")
     good = pdf([[(24, "Chapter"), (12, "On pears.")]])
     encrypt = f"/Encrypt << /Filter /Standard /V 1 /R 2 /P -4 /O <{'41' * 32}> /U <{'42' * 32}> >> /ID [<41> <41>]"
     pages = 10_000 if full else 500
@@ -185,8 +177,7 @@ def test_broken_and_hostile_office_files(shell, full):
         "bomb.docx": (docx(1024 if full else 150), "too_big"),
         "good.docx": (docx(), None),
     }
-    for name, (data, _) in made.items():
-        (folder / name).write_bytes(data)
+    filled(shell.folder / "office", {"good.md": "A good apple.\n"} | {name: data for name, (data, _) in made.items()})
     done, peak = measured(("index", "office", "--model", "none", "--json"), shell.environment, shell.folder)
     assert done.returncode == 5, done.stderr
     (report,) = [json.loads(line) for line in done.stdout.splitlines()]

@@ -11,6 +11,7 @@ import pytest
 from semlex import LoadedDocument, LoadOptions, preview_chunks, register_loader
 from semlex.errors import ConfigurationError
 from semlex.ingest.loaders import registry
+from tests.support.folders import filled
 from tests.support.retrievers import opened
 
 CHUNK = {"chunk_id": "c1", "source_document": "book", "chunk_text": "A bad\0 pear.", "token_count": 3}
@@ -47,10 +48,7 @@ def own_loader(monkeypatch):
 
 @pytest.fixture
 def folder(tmp_path):
-    for name, (data, *_) in BAD.items():
-        (tmp_path / name).write_bytes(data)
-    (tmp_path / "good.md").write_text("A good apple.\n")
-    return tmp_path
+    return filled(tmp_path, {"good.md": "A good apple.\n"} | {name: data for name, (data, *_) in BAD.items()})
 
 
 retriever = partial(opened, model="none", collection="texts")

@@ -13,6 +13,7 @@ from semlex.ingest import run as file_run
 from semlex.ingest.loaders.markdown import HtmlLoader, MarkdownLoader
 from semlex.options.collection import ChunkSettings
 from semlex.testing import HashEmbedder
+from tests.support.folders import filled
 from tests.support.retrievers import sync_opened
 
 LOADER, RULES = MarkdownLoader.version, document_chunks.RULES_VERSION
@@ -20,13 +21,10 @@ LOADER, RULES = MarkdownLoader.version, document_chunks.RULES_VERSION
 
 @pytest.fixture
 def docs(tmp_path):
-    root = tmp_path / "docs"
-    root.mkdir()
-    for name in ("a.md", "b.md"):
-        text = "\n\n".join(f"# Part {part} of {name}\n\n" + f"word{part} and others " * 50 for part in range(3))
-        (root / name).write_text(text, encoding="utf-8")
-    (root / "c.mdown").write_text("# One\n\nof a kind", encoding="utf-8")
-    return root
+    def text(name):
+        return "\n\n".join(f"# Part {part} of {name}\n\n" + f"word{part} and others " * 50 for part in range(3))
+
+    return filled(tmp_path / "docs", {"a.md": text("a"), "b.md": text("b"), "c.mdown": "# One\n\nof a kind"})
 
 
 @pytest.fixture
@@ -156,11 +154,8 @@ def test_a_run_that_was_ended_is_completed(store, docs, monkeypatch):
 @pytest.fixture
 def sections(tmp_path):
     """Twelve sections of 101 words with a heading each, and one of a thousand."""
-    root = tmp_path / "sections"
-    root.mkdir()
     small = [f"## Section {number}\n\n" + "word " * 99 for number in range(12)]
-    (root / "page.md").write_text("\n\n".join([*small, "## Long\n\n" + "word " * 1000]), encoding="utf-8")
-    return root
+    return filled(tmp_path / "sections", {"page.md": "\n\n".join([*small, "## Long\n\n" + "word " * 1000])})
 
 
 def tokens(store):

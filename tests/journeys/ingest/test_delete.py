@@ -12,6 +12,7 @@ from semlex.errors import ConfigurationError
 from semlex.ingest.progress import DeleteReport
 from semlex.store.write import deletes
 from semlex.types.documents import Document
+from tests.support.folders import filled
 from tests.support.retrievers import sync_opened
 
 WORDS = ("apple", "birch", "cedar", "daisy", "elder", "fern")
@@ -21,13 +22,11 @@ NOTES = 8
 
 @pytest.fixture
 def handbook(tmp_path):
-    root = tmp_path / "handbook"
-    (root / "sub").mkdir(parents=True)
-    for number, word in enumerate(WORDS):
-        text = "\n\n".join(f"# Part {part} of {number}\n\n" + f"{word} part{part} " * 40 for part in range(3))
-        (root / "sub" / f"p{number}.md").write_text(text, encoding="utf-8")
-    (root / "empty.md").write_text("", encoding="utf-8")
-    return root
+    def text(number, word):
+        return "\n\n".join(f"# Part {part} of {number}\n\n" + f"{word} part{part} " * 40 for part in range(3))
+
+    pages = {f"sub/p{number}.md": text(number, word) for number, word in enumerate(WORDS)}
+    return filled(tmp_path / "handbook", pages | {"empty.md": ""})
 
 
 @pytest.fixture
@@ -134,10 +133,7 @@ def test_what_is_refused_and_that_deleted_files_are_logged_beside_the_last_run(s
         store.delete()
     with pytest.raises(ConfigurationError, match="unknown source 'handbok'; known sources: handbook"):
         store.delete(source="handbok")
-    other = tmp_path / "other" / "sub"
-    other.mkdir(parents=True)
-    (other / "p1.md").write_text("birch again", encoding="utf-8")
-    store.index(other.parent)
+    store.index(filled(tmp_path / "other", {"sub/p1.md": "birch again"}))
     last = store.status().last_run
     with pytest.raises(ConfigurationError, match=r"several sources .* \(source=\): handbook, other"):
         store.delete(document="sub/p1.md")

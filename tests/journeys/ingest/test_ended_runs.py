@@ -10,6 +10,7 @@ import pytest
 from semlex.store.postgres.embedded.server import EmbeddedServer
 from tests.support.clients import killed_client
 from tests.support.clients.killed_client import Order
+from tests.support.folders import filled
 from tests.support.programs import Program
 from tests.support.shell import Shell
 from tests.support.waiting import held, until_waiting
@@ -26,12 +27,8 @@ INDEX = ("index", "many", "-c", "ended", "--model", "none")
 @pytest.fixture
 def many(tmp_path):
     """A folder that is written in several batches."""
-    root = tmp_path / "many"
-    root.mkdir()
-    for number in range(FILES):
-        sections = [f"## Section {section}\n\n{'A word of the text. ' * 10}" for section in range(SECTIONS)]
-        (root / f"{number:04}.md").write_text(f"# Page {number}\n\n" + "\n\n".join(sections))
-    return root
+    text = "\n\n".join(f"## Section {section}\n\n{'A word of the text. ' * 10}" for section in range(SECTIONS))
+    return filled(tmp_path / "many", {f"{number:04}.md": f"# Page {number}\n\n{text}" for number in range(FILES)})
 
 
 def stored(url):

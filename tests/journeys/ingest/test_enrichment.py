@@ -13,6 +13,7 @@ from semlex.errors import ConfigurationError, EmbeddingsMissingError, ModelError
 from semlex.ingest.enrichment import MAX_FAILURES_IN_A_ROW, MAX_LINE_TOKENS, ROUNDS_A_BATCH
 from semlex.testing import HashEmbedder
 from semlex.types.answers import Usage
+from tests.support.folders import filled
 from tests.support.line_models import LineModel, line_about
 from tests.support.retrievers import opened, sync_opened
 from tests.support.waiting import LIMIT
@@ -28,11 +29,7 @@ enriched = partial(sync_opened, chunk_tokens=16)
 
 @pytest.fixture
 def folder(tmp_path):
-    folder = tmp_path / "docs"
-    folder.mkdir()
-    for name, text in PAGES.items():
-        (folder / name).write_text(text, encoding="utf-8")
-    return folder
+    return filled(tmp_path / "docs", PAGES)
 
 
 def stored(retriever):

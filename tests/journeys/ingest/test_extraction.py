@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from semlex import Document, MetadataExtraction
 from semlex.errors import ConfigurationError
+from tests.support.folders import filled
 from tests.support.properties import OWN_ROWS, examples
 from tests.support.retrievers import opened, sync_opened
 
@@ -38,11 +39,9 @@ def retriever(database_url):
 
 @pytest.fixture
 def folder(tmp_path):
-    folder = tmp_path / "docs"
-    folder.mkdir()
-    (folder / "a.md").write_text("---\nwords: by hand\n---\n# A\n\nOne two three.\n", encoding="utf-8")
-    (folder / "b.md").write_text("# B\n\nOne two three four.\n\n" + "More words here. " * 20, encoding="utf-8")
-    return folder
+    by_hand = "---\nwords: by hand\n---\n# A\n\nOne two three.\n"
+    long = "# B\n\nOne two three four.\n\n" + "More words here. " * 20
+    return filled(tmp_path / "docs", {"a.md": by_hand, "b.md": long})
 
 
 def stored(retriever, name):

@@ -12,27 +12,16 @@ import pytest
 from semlex.errors import ConfigurationError, EmbeddingsMissingError, ModelMismatchError, StoreError
 from semlex.ingest import run as file_run
 from semlex.ingest.indexer import Indexer
+from tests.support.folders import filled
 from tests.support.job_clients import Blocking, reached
 from tests.support.retrievers import opened
 from tests.support.synchronised import CountingEmbedder
 from tests.support.waiting import LIMIT, eventually, turns
 
-PAGE = """# Keys
-
-How keys are kept.
-
-## Rotation
-
-Rotate a key every ninety days, and revoke the old one.
-
-### By hand
-
-Open the console and press the button.
-
-## Storage
-
-Keys are stored in a vault.
-"""
+PAGE = (
+    "# Keys\n\nHow keys are kept.\n\n## Rotation\n\nRotate a key every ninety days, and revoke the old one.\n\n"
+    "### By hand\n\nOpen the console and press the button.\n\n## Storage\n\nKeys are stored in a vault.\n"
+)
 
 
 retriever = partial(opened, model=64, collection="files")
@@ -40,15 +29,9 @@ retriever = partial(opened, model=64, collection="files")
 
 @pytest.fixture
 def folder(tmp_path):
-    root = tmp_path / "docs"
-    root.mkdir()
-    (root / "keys.md").write_text(PAGE, encoding="utf-8")
-    (root / "fruit.txt").write_text("A banana is a yellow fruit.\n", encoding="utf-8")
-    (root / "sub").mkdir()
-    (root / "sub" / "page.html").write_text(
-        "<html><head><title>Ships</title></head><body><h1>Ships</h1><p>A ship sails the sea.</p></body></html>"
-    )
-    return root
+    page = "<html><head><title>Ships</title></head><body><h1>Ships</h1><p>A ship sails the sea.</p></body></html>"
+    files = {"keys.md": PAGE, "fruit.txt": "A banana is a yellow fruit.\n", "sub/page.html": page}
+    return filled(tmp_path / "docs", files)
 
 
 async def test_a_folder_is_found_by_its_words_with_its_places(database_url, folder):
@@ -140,8 +123,7 @@ async def test_large_collections_get_their_indexes(database_url, monkeypatch):
 
 @pytest.mark.parametrize("ending", ["error", "cancellation"])
 async def test_a_run_that_ends_early_leaves_nobody_reading(database_url, tmp_path, monkeypatch, ending):
-    for number in range(20):
-        (tmp_path / f"{number:02}.txt").write_text(f"Text {number}.\n", encoding="utf-8")
+    filled(tmp_path, {f"{number:02}.txt": f"Text {number}.\n" for number in range(20)})
     monkeypatch.setattr(file_run, "BATCH_CHUNKS", 10)
     prepare = file_run.prepare_file
     begun = []
@@ -197,9 +179,7 @@ FILES = 12
 
 @pytest.fixture
 def pages(tmp_path):
-    for number in range(FILES):
-        (tmp_path / f"{number:02}.txt").write_text(f"Text {number}.\n", encoding="utf-8")
-    return tmp_path
+    return filled(tmp_path, {f"{number:02}.txt": f"Text {number}.\n" for number in range(FILES)})
 
 
 class Held:

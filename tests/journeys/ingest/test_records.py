@@ -9,6 +9,7 @@ import pytest
 
 from semlex.errors import ConfigurationError
 from semlex.testing import HashEmbedder
+from tests.support.folders import filled
 from tests.support.minimal_pdf import pdf
 from tests.support.retrievers import opened
 
@@ -68,18 +69,20 @@ async def test_notebooks_chunks_and_front_matter(database_url, tmp_path):
         {"cell_type": "markdown", "source": "# Ships\n\n## Sailing"},
         {"cell_type": "code", "source": "hoist('mainsail')"} | wind,
     ]
-    (tmp_path / "ships.ipynb").write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4}))
     chunk = {"chunk_id": "c1", "source_document": "book.pdf", "chunk_text": "A banana is yellow.", "token_count": 5}
-    (tmp_path / "book.json").write_text(json.dumps([{**chunk, "chapter_title": "Fruit", "summary": "on bananas"}]))
-    (tmp_path / "package.json").write_text('{"name": "zebra"}')
-    (tmp_path / "lines.jsonl").write_text('{"body": "A comet returns.", "seen": [1910, 1986], "big": 1e30}\n')
-    (tmp_path / "page.md").write_text("---\ntitle: Keys\ntags: [safe, door]\n---\n\nRotate them.\n")
+    files = {
+        "ships.ipynb": json.dumps({"cells": cells, "metadata": {}, "nbformat": 4}),
+        "book.json": json.dumps([{**chunk, "chapter_title": "Fruit", "summary": "on bananas"}]),
+        "package.json": '{"name": "zebra"}',
+        "lines.jsonl": '{"body": "A comet returns.", "seen": [1910, 1986], "big": 1e30}\n',
+        "page.md": "---\ntitle: Keys\ntags: [safe, door]\n---\n\nRotate them.\n",
+    }
     async with retriever(database_url, 64) as opened:
 
         async def first(query, **options):
             return (await opened.search(query, mode="keyword", **options))[0]
 
-        report = await opened.index(tmp_path)
+        report = await opened.index(filled(tmp_path, files))
         assert (report.added, report.failed) == (5, 0)
         hit = await first("fair wind")
         assert (hit.heading_path, hit.cell) == (("Ships", "Sailing"), 2)
@@ -93,10 +96,8 @@ async def test_notebooks_chunks_and_front_matter(database_url, tmp_path):
 
 
 async def test_the_fields_are_remembered(database_url, tmp_path):
-    (tmp_path / "shop.csv").write_text(TABLE, encoding="utf-8")
-    (tmp_path / "page.md").write_text("# A page\n\nWords.\n", encoding="utf-8")
-    old = "Die Größe und die Länge der Möbel, für die wir Maße nähmen. " * 20
-    (tmp_path / "old.txt").write_bytes(old.encode("cp1252"))
+    old = ("Die Größe und die Länge der Möbel, für die wir Maße nähmen. " * 20).encode("cp1252")
+    filled(tmp_path, {"shop.csv": TABLE, "page.md": "# A page\n\nWords.\n", "old.txt": old})
     fields = {"text_fields": ["title"], "id_field": "sku", "detect_encoding": True}
 
     async def texts(opened):
@@ -120,14 +121,10 @@ async def test_the_fields_are_remembered(database_url, tmp_path):
 
 
 def test_the_command_line_names_fields_and_tells_what_it_skipped(shell):
-    folder = shell.folder / "shop"
-    (folder / "_build").mkdir(parents=True)
-    (folder / "shop.csv").write_text(TABLE, encoding="utf-8")
-    (folder / "old.txt").write_bytes(("Übergröße und Käse für den größten Bären, " * 3).encode("latin-1"))
-    (folder / "a.bin").write_bytes(b"x")
-    (folder / "b.log").write_text("x")
-    (folder / ".gitignore").write_text("old2*\n")
-    (folder / "old2.txt").write_text("x")
+    old = ("Übergröße und Käse für den größten Bären, " * 3).encode("latin-1")
+    left_out = {"a.bin": "x", "b.log": "x", "old2.txt": "x", ".gitignore": "old2*\n"}
+    folder = filled(shell.folder / "shop", {"shop.csv": TABLE, "old.txt": old} | left_out)
+    (folder / "_build").mkdir()
     options = ("--model", "none", "--text-field", "description", "--text-field", "title", "--id-field", "sku")
     done = shell("index", "shop", *options, "--detect-encoding")
     assert "2 new, 0 changed, 0 unchanged, 0 failed" in done.stderr

@@ -19,6 +19,7 @@ from semlex.ingest.loaders.worker import MAX_SECONDS, Worker
 from tests.journeys.ingest.test_sync_histories import Folder
 from tests.support import synchronised
 from tests.support.clients import stopping_client
+from tests.support.folders import filled
 from tests.support.manual_clock import ManualClock
 from tests.support.programs import Program
 from tests.support.retrievers import opened, sync_opened
@@ -32,11 +33,7 @@ def contents(retriever):
 
 @pytest.fixture
 def folder(tmp_path):
-    root = tmp_path / "docs"
-    (root / "below").mkdir(parents=True)
-    for number in range(6):
-        (root / f"{number}.md").write_text(f"# Page {number}\n\nOld words.\n")
-    return root
+    return filled(tmp_path / "docs", {f"{number}.md": f"# Page {number}\n\nOld words.\n" for number in range(6)})
 
 
 def test_three_syncs_at_once_of_a_folder_that_changes(database_url, tmp_path, full):
@@ -82,8 +79,7 @@ REWRITTEN = [f"# Page {number}\n\nNew words of the page." for number in range(6)
 
 
 def rewrite(folder):
-    for number in range(6):
-        (folder / f"{number}.md").write_text(f"# Page {number}\n\nNew words of the page.\n")
+    filled(folder, {f"{number}.md": f"{text}\n" for number, text in enumerate(REWRITTEN)})
 
 
 @pytest.mark.parametrize("ending", [signal.SIGCONT, signal.SIGKILL])
@@ -128,9 +124,8 @@ async def test_a_reader_that_stands_still_costs_its_file(database_url, folder, m
             (folder / "one.eml").write_text("Subject: one\n\nThe first letter.")
             assert (await retriever.index(folder)).failed == 0
             os.kill(worker.pid, signal.SIGSTOP)
-            for name in ("three", "two"):
-                (folder / f"{name}.eml").write_text(f"Subject: {name}\n\nAnother letter.")
-            (folder / "zebra.md").write_text("A zebra.")
+            letters = {f"{name}.eml": f"Subject: {name}\n\nAnother letter." for name in ("three", "two")}
+            filled(folder, letters | {"zebra.md": "A zebra."})
             indexing = asyncio.create_task(retriever.index(folder))
             await clock.eventually_waited(MAX_SECONDS)
             clock.advance(MAX_SECONDS)

@@ -11,18 +11,16 @@ from semlex.errors import ConfigurationError
 from semlex.ingest import run as file_run
 from semlex.ingest.files.roots import plan_places
 from semlex.types.documents import Document
+from tests.support.folders import filled
 from tests.support.retrievers import sync_opened
 
 
 @pytest.fixture
 def handbook(tmp_path):
     """A folder with three pages, one of them in a folder below."""
-    root = tmp_path / "here" / "handbook"
-    (root / "guide").mkdir(parents=True)
-    (root / "keys.md").write_text("# Keys\n\nA lost key is reported.\n", encoding="utf-8")
-    (root / "guide" / "start.md").write_text("# Start\n\n\nOpen the shutter first.\n", encoding="utf-8")
-    (root / "guide" / "end.md").write_text("# End\n\nPark at the zenith.\n", encoding="utf-8")
-    return root
+    guide = {"start": "# Start\n\n\nOpen the shutter first.\n", "end": "# End\n\nPark at the zenith.\n"}
+    pages = {f"guide/{name}.md": text for name, text in guide.items()}
+    return filled(tmp_path / "here" / "handbook", pages | {"keys.md": "# Keys\n\nA lost key is reported.\n"})
 
 
 @pytest.fixture
@@ -77,7 +75,7 @@ def test_a_path_that_contains_sources_is_refused_and_a_source_cannot_move_into_a
     # One call: what contains comes first, whatever the order.
     with pytest.raises(ConfigurationError, match="contains"):
         store.index(handbook / "guide", handbook)
-    store.index(_new(handbook.parent / "other"))
+    store.index(filled(handbook.parent / "other", {"a.md": "a"}))
     (handbook / "guide" / "below").mkdir()
     for name, target, message in (
         ("other", handbook, "contains"),
@@ -104,19 +102,13 @@ def test_names(store, handbook):
     with pytest.raises(ConfigurationError, match="lies in the folder of the source 'second'"):
         store.index(other / "keys.md", source="third")
     with pytest.raises(ConfigurationError, match="is another folder"):
-        store.index(_new(handbook.parent.parent / "elsewhere"), source="handbook")
+        store.index(filled(handbook.parent.parent / "elsewhere", {"a.md": "a"}), source="handbook")
     with pytest.raises(ConfigurationError, match="source is blank"):
         store.index(handbook, source="")
     for name in ("a/b", " a", "a\x1b[2J", "n" * 201):
         with pytest.raises(ConfigurationError, match="cannot be the name of a source"):
             store.index(handbook, source=name)
     assert [source.name for source in store.documents.sources()] == ["handbook", "second"]
-
-
-def _new(folder):
-    folder.mkdir()
-    (folder / "a.md").write_text("a", encoding="utf-8")
-    return folder
 
 
 def test_two_processes_make_one_source(database_url, handbook):

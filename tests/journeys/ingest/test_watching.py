@@ -16,6 +16,7 @@ from semlex.errors import ConfigurationError, ConnectionFailedError, MissingExtr
 from semlex.ingest import watch
 from semlex.ingest.files.discovery import FileProblem
 from semlex.ingest.progress import DocumentName, SyncPlan
+from tests.support.folders import filled
 from tests.support.manual_clock import ManualClock
 from tests.support.retrievers import opened, sync_opened
 from tests.support.waiting import LIMIT, eventually
@@ -30,10 +31,7 @@ def report_of(*, added=0, problems=()):
 @pytest.fixture
 def docs(tmp_path):
     """A folder with one page."""
-    root = tmp_path / "docs"
-    root.mkdir()
-    (root / "a.md").write_text("# A\n\nA banana.\n", encoding="utf-8")
-    return root
+    return filled(tmp_path / "docs", {"a.md": "# A\n\nA banana.\n"})
 
 
 async def following(reports):

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.folders import filled
 from tests.support.job_clients import Blocking, client
 from tests.support.manual_clock import ManualClock
 
 
 @pytest.fixture
 def docs(tmp_path):
-    folder = tmp_path / "docs"
-    folder.mkdir()
-    for number in range(3):
-        (folder / f"{number}.md").write_text(f"# Page {number}\n\nWords of page {number}.\n")
-    return folder
+    pages = {f"{number}.md": f"# Page {number}\n\nWords of page {number}.\n" for number in range(3)}
+    return filled(tmp_path / "docs", pages)
 
 
 @pytest.fixture

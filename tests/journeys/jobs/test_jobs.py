@@ -23,6 +23,7 @@ from semlex.jobs import kinds, worker
 from semlex.jobs.worker import delay_after
 from semlex.store.jobs import FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS
 from semlex.testing import HashEmbedder
+from tests.support.folders import filled
 from tests.support.job_clients import client, sql
 from tests.support.two_models import OtherEmbedder
 
@@ -48,8 +49,7 @@ async def test_every_kind_is_done(database_url, opened, book, docs):
 
     seen = {"index", "sync", "add", "optimize", "rechunk", "embed"}
     assert seen <= set(kinds.KINDS)
-    for name, content in (("bad.md", b"\xff\xff"), ("empty.md", b"")):
-        (docs / name).write_bytes(content)
+    filled(docs, {"bad.md": b"\xff\xff", "empty.md": b""})
     result = await done("index", {"paths": [docs], "exclude": ["2.*"]})
     assert (result["added"], result["failed"]) == (3, 1)
     assert result["problems"] == [
@@ -186,9 +186,7 @@ async def failed(opened, job, **options):
 
 @pytest.mark.slow
 async def test_paths_that_are_not_allowed_or_not_seen_fail_and_delete_nothing(opened, book, docs, tmp_path):
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    (outside / "secret.md").write_text("secret")
+    outside = filled(tmp_path / "outside", {"secret.md": "secret"})
     (docs / "link").symlink_to(outside)
     await book.index(docs)
     for paths in ([outside], [outside / "secret.md"], [docs / "link"], [docs, outside], ["/etc/passwd"]):
@@ -224,14 +222,10 @@ async def test_a_link_that_appears_after_the_check_is_not_followed(opened, tmp_p
     module_name, _, name = moment.rpartition(".")
     module = importlib.import_module(f"semlex.ingest.{module_name}")
     original = getattr(module, name)
-    outside, docs = tmp_path / "outside", tmp_path / "docs"
-    (outside / "inner").mkdir(parents=True)
-    (outside / "inner" / "a.md").write_text("secret")
+    outside, docs = filled(tmp_path / "outside", {"inner/a.md": "secret"}), tmp_path / "docs"
     cases = [*(("index", *swap) for swap in SWAPS), ("sync", *SWAPS[-1])]
     for number, (kind, path, swapped) in enumerate(cases):
-        folder = docs / str(number)
-        (folder / "sub" / "inner").mkdir(parents=True)
-        (folder / "sub" / "inner" / "a.md").write_text("public")
+        folder = filled(docs / str(number), {"sub/inner/a.md": "public"})
         pending = [(folder / swapped, outside / Path(swapped).relative_to("sub"))]
 
         def swapping(*given, pending=pending, **named):
