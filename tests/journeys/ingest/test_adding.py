@@ -106,8 +106,7 @@ async def test_every_iterable_is_stored_whole(store):
     hit = (await store.search("keys", mode="keyword", filters={"source_document": "page"}))[0]
     assert (hit.heading_path, hit.metadata["token_count"]) == (("Keys",), 2)
 
-
-async def test_the_rows_of_a_data_frame_are_documents(store):
+    # The rows of a data frame are documents.
     class DataFrame:
         columns = ("text", "year")
 

@@ -38,21 +38,6 @@ def handbook(tmp_path):
     return root
 
 
-@pytest.fixture
-def read_files(monkeypatch):
-    """The paths of the files that are read."""
-    read = []
-    original = discovery.read_file
-
-    def noting(found, **options):
-        read.append(found.uri)
-        return original(found, **options)
-
-    monkeypatch.setattr(chunk_rows, "read_file", noting)
-    monkeypatch.setattr(sync, "read_file", noting)
-    return read
-
-
 def test_every_document_is_looked_up_a_few_times_however_many_files_are_named(store, tmp_path, monkeypatch):
     files = [tmp_path / f"{number}.md" for number in range(30)]
     for file in files:
@@ -89,37 +74,41 @@ def test_files_are_looked_at_off_the_event_loop(store, handbook, monkeypatch):
 
 
 @pytest.mark.parametrize("command", ["index", "sync"])
-def test_a_file_with_the_state_of_the_last_run_is_not_read(store, handbook, read_files, command):
-    store.index(handbook)
-    read_files.clear()
-    getattr(store, command)(handbook)
-    assert read_files == []
-    age(handbook / "keys.md")
-    for expected in (["keys.md"], []):
-        getattr(store, command)(handbook)
-        assert read_files == expected
+def test_a_file_with_the_state_of_the_last_run_is_not_read(store, handbook, monkeypatch, command):
+    read_files, original, page = [], discovery.read_file, handbook / "keys.md"
+
+    def noting(found, **options):
+        read_files.append(found.uri)
+        return original(found, **options)
+
+    monkeypatch.setattr(chunk_rows, "read_file", noting)
+    monkeypatch.setattr(sync, "read_file", noting)
+
+    def run():
         read_files.clear()
-    # Written in place, with its old size and time.
-    before = (handbook / "keys.md").stat()
-    with (handbook / "keys.md").open("r+", encoding="utf-8") as file:
-        file.write("# Kegs")
-    os.utime(handbook / "keys.md", ns=(before.st_atime_ns, before.st_mtime_ns))
-    getattr(store, command)(handbook)
-    assert set(read_files) == {"keys.md"}
-    assert any("Kegs" in path for *_, path in contents(store))
+        getattr(store, command)(handbook)
+        return set(read_files)
 
+    def rewrite(text):
+        """Written in place, with its old size and time."""
+        before = page.stat()
+        with page.open("r+", encoding="utf-8") as file:
+            file.write(text)
+        os.utime(page, ns=(before.st_atime_ns, before.st_mtime_ns))
 
-def test_a_young_file_is_read_again(store, handbook, read_files):
-    page = handbook / "keys.md"
-    os.utime(page)
     store.index(handbook)
-    state = page.stat()
-    with page.open("r+", encoding="utf-8") as file:
-        file.write("# Cars")
-    os.utime(page, ns=(state.st_atime_ns, state.st_mtime_ns))  # as within one step of the file system's clock
-    read_files.clear()
-    assert store.sync(handbook).done.changed == 1
-    assert set(read_files) == {"keys.md"}
+    assert run() == set()
+    age(page)
+    assert (run(), run()) == ({"keys.md"}, set())
+    rewrite("# Kegs")
+    assert run() == {"keys.md"}
+    assert any("Kegs" in path for *_, path in contents(store))
+    # A young file is read again: as within one step of the file system's clock.
+    os.utime(page)
+    run()
+    rewrite("# Cars")
+    assert run() == {"keys.md"}
+    assert any("Cars" in path for *_, path in contents(store))
 
 
 def test_moved_files_embed_nothing_and_keep_their_chunks(store, handbook):

@@ -55,53 +55,49 @@ async def store(database_url, page):
         yield store
 
 
-async def read(store, way, chunk_id):
-    if way == "get":
-        return (await store.get([chunk_id]))[0]
-    found = next(hit for hit in await store.search("ninety", top_k=100) if hit.id == chunk_id)
-    # A document that was sent as JSON has lost its class.
-    return Document(found.content, dict(found.metadata), found.id) if way == "plain" else found
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["get", "search", "plain"])
 async def test_what_is_read_changed_and_stored_is_there_once(store, database_url, way):
     for origin in ("indexed", "added"):
-        await check_changed(store, database_url, way, origin)
+        before = await store.count()
+        ids = [hit.id for hit in await store.search("ninety", mode="keyword")]
+        chunk_id = next(one for one in ids if (one == "added") == (origin == "added"))
+        (place,) = await store.get([chunk_id])
+        document = (
+            place if way == "get" else next(hit for hit in await store.search("ninety", 100) if hit.id == chunk_id)
+        )
+        if way == "plain":  # a document that was sent as JSON has lost its class
+            document = Document(document.content, dict(document.metadata), document.id)
+        content, metadata = place.content, dict(place.metadata)
+        document.metadata["reviewed"] = True
+        document.content += " corrected"
+        assert await store.upsert([document]) == [chunk_id]
+        assert await store.count() == before
+        (now,) = await store.get([chunk_id])
+        assert (now.content, now.metadata) == (content + " corrected", {**metadata, "reviewed": True})
+        assert type(now.metadata) is dict
+        # It stands where it stood, and is found by its new words there, and by its new vector.
+        assert (now.source_document, now.heading_path, now.line) == (
+            place.source_document,
+            place.heading_path,
+            place.line,
+        )
+        assert (now.char_start, now.char_end) == (place.char_start, place.char_end)
+        if origin == "indexed":
+            assert (now.source_document, now.heading_path) == ("keys.md", ("Keys", "Rotation"))
+            assert [hit.id for hit in await store.search("rotation corrected", mode="keyword", top_k=1)] == [chunk_id]
+        assert [hit.id for hit in await store.search("corrected", mode="keyword")] == [chunk_id]
+        assert [hit.id for hit in await store.search("ninety", mode="keyword", top_k=100)].count(chunk_id) == 1
+        context = " > ".join(now.heading_path)
+        text = f"{context}\n{now.content}" if context else now.content
+        (nearest,) = await store.search(vector=HashEmbedder(16).embed_query(text), top_k=1, mode="vector")
+        assert (nearest.id, nearest.vector_score) == (chunk_id, pytest.approx(1.0, abs=1e-5))
+        assert len(rows(database_url, "embedding_1")) == before
+        assert (await store.delete([chunk_id])).chunks == 1
+        assert await store.count() == before - 1
 
 
-async def check_changed(store, database_url, way, origin):
-    before = await store.count()
-    ids = [hit.id for hit in await store.search("ninety", mode="keyword")]
-    chunk_id = next(one for one in ids if (one == "added") == (origin == "added"))
-    (place,) = await store.get([chunk_id])
-    document = await read(store, way, chunk_id)
-    document.metadata["reviewed"] = True
-    document.content += " corrected"
-    assert await store.upsert([document]) == [chunk_id]
-    assert await store.count() == before
-    (now,) = await store.get([chunk_id])
-    assert now.content == place.content + " corrected"
-    assert now.metadata == {**place.metadata, "reviewed": True}
-    assert type(now.metadata) is dict
-    # It stands where it stood, and is found by its new words there, and by its new vector.
-    assert (now.source_document, now.heading_path, now.line) == (place.source_document, place.heading_path, place.line)
-    assert (now.char_start, now.char_end) == (place.char_start, place.char_end)
-    if origin == "indexed":
-        assert (now.source_document, now.heading_path) == ("keys.md", ("Keys", "Rotation"))
-        assert [hit.id for hit in await store.search("rotation corrected", mode="keyword", top_k=1)] == [chunk_id]
-    assert [hit.id for hit in await store.search("corrected", mode="keyword")] == [chunk_id]
-    assert [hit.id for hit in await store.search("ninety", mode="keyword", top_k=100)].count(chunk_id) == 1
-    context = " > ".join(now.heading_path)
-    text = f"{context}\n{now.content}" if context else now.content
-    (nearest,) = await store.search(vector=HashEmbedder(16).embed_query(text), top_k=1, mode="vector")
-    assert (nearest.id, nearest.vector_score) == (chunk_id, pytest.approx(1.0, abs=1e-5))
-    assert len(rows(database_url, "embedding_1")) == before
-    assert (await store.delete([chunk_id])).chunks == 1
-    assert await store.count() == before - 1
-
-
-async def test_scores_of_a_hit_are_not_stored(store, database_url):
+async def test_scores_of_a_hit_are_not_stored_and_metadata_costs_no_embedding(store, database_url, page, monkeypatch):
     hits = await store.search("ninety", top_k=100)
     assert hits[0].metadata["similarity"] == hits[0].vector_score
     await store.upsert(hits)
@@ -109,9 +105,7 @@ async def test_scores_of_a_hit_are_not_stored(store, database_url):
     again = await store.search("ships", top_k=100)
     assert all(hit.metadata["similarity"] == hit.vector_score for hit in again)
     assert len(again) == len(hits)
-
-
-async def test_metadata_alone_costs_no_embedding_and_the_file_wins_when_it_changes(store, page, monkeypatch):
+    # Metadata alone costs no embedding, and the file wins when it changes.
     (hit,) = await store.search("rotate", mode="keyword", top_k=1)
     with monkeypatch.context() as patched:
         patched.delattr(HashEmbedder, "embed_documents")

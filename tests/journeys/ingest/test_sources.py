@@ -183,18 +183,6 @@ def test_a_tree_that_moved_is_the_same_source_and_a_removed_one_comes_back_from_
 
 
 @pytest.mark.slow
-def test_the_same_tree_in_another_place_has_the_same_documents(database_url, handbook):
-    copy = handbook.parent.parent / "other" / "handbook"
-    shutil.copytree(handbook, copy)
-    ids = []
-    for number, root in enumerate((handbook, copy)):
-        with sync_opened(database_url, collection=f"c{number}") as retriever:
-            retriever.index(root)
-            ids.append({hit.id for hit in retriever.search("key shutter zenith", 20)})
-    assert ids[0] == ids[1]
-
-
-@pytest.mark.slow
 def test_a_run_says_how_many_files_have_vanished(store, handbook):
     store.index(handbook)
     (handbook / "keys.md").unlink()

@@ -57,6 +57,17 @@ async def test_old_jobs_are_removed_and_those_whose_worker_went_silent_too_often
     job = await job.status()
     assert job.state == "failed"
     assert "went silent (2 attempts" in job.error.message
+    for options, match in (
+        ({"concurrency": 0}, "concurrency"),
+        ({"lease": 0.5}, "lease"),
+        ({"allow": "docs"}, "allow"),
+        ({"allow": ["/nowhere-at-all"]}, "'/nowhere-at-all' is not an existing folder"),
+        ({"limit": 0}, "limit"),
+        ({"keep_days": -1}, "keep_days"),
+        ({"tell": "me"}, "tell"),
+    ):
+        with pytest.raises(ConfigurationError, match=match):
+            await opened.work(drain=True, **options)
 
 
 @pytest.mark.parametrize("by_renewing", [True, False], ids=["renewing", "writing"])
@@ -211,17 +222,3 @@ async def test_behind_a_transaction_pooler(database_url, docs):
         assert await opened.work(drain=True, concurrency=2, allow=[docs]) == 2
         assert {(await job.status()).state for job in jobs} == {"done"}
         assert await book.count() == 4
-
-
-async def test_options_of_a_worker_are_checked(opened):
-    for options, match in (
-        ({"concurrency": 0}, "concurrency"),
-        ({"lease": 0.5}, "lease"),
-        ({"allow": "docs"}, "allow"),
-        ({"allow": ["/nowhere-at-all"]}, "'/nowhere-at-all' is not an existing folder"),
-        ({"limit": 0}, "limit"),
-        ({"keep_days": -1}, "keep_days"),
-        ({"tell": "me"}, "tell"),
-    ):
-        with pytest.raises(ConfigurationError, match=match):
-            await opened.work(drain=True, **options)

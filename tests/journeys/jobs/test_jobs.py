@@ -106,19 +106,20 @@ def test_without_an_event_loop(database_url):
         assert json.loads(json.dumps(job.status().to_dict()))["result"] == {"written": 1}
 
 
-async def test_a_model_is_not_opened_where_a_job_is_submitted(database_url):
+async def test_a_model_is_not_opened_where_a_job_is_submitted_and_another_fails_at_once(database_url):
     class Untouched(HashEmbedder):
-        def embed_documents(self, texts):
-            raise AssertionError
+        embed_documents = None
 
     async with client(database_url) as opened:
-        await opened.collection("book").count()
+        await opened.collection("book").add_texts(["a"])
     async with client(database_url, Untouched(8)) as opened:
         book = opened.collection("book", create=False)
-        await book.jobs.submit("optimize")
+        job = await book.jobs.submit("embed")
         assert book._handle._opened is None
         with pytest.raises(CollectionNotFoundError, match="book"):
             await opened.collection("other", create=False).jobs.submit("optimize")
+    async with client(database_url, HashEmbedder(9)) as opened:
+        assert (await failed(opened, await opened.job(job.id))).startswith("ModelMismatchError: ")
 
 
 async def test_a_collection_changes_to_a_model_of_the_worker_only(database_url):
@@ -298,15 +299,6 @@ async def test_what_others_have_written_into_the_table_is_checked(database_url, 
     relative = """UPDATE semlex.job SET arguments = '{"paths": ["docs"]}' WHERE state = 'queued'"""
     sql(database_url, relative)
     assert "absolute" in await failed(opened, job, allow=[docs])
-
-
-async def test_another_model_fails_at_once(database_url):
-    async with client(database_url) as opened:
-        book = opened.collection("book")
-        await book.add_texts(["a"])
-        job = await book.jobs.submit("embed")
-    async with client(database_url, HashEmbedder(9)) as opened:
-        assert (await failed(opened, await opened.job(job.id))).startswith("ModelMismatchError: ")
 
 
 class Faulty(HashEmbedder):
