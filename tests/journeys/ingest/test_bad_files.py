@@ -67,9 +67,6 @@ async def test_what_is_broken_costs_one_line(database_url, tmp_path):
         assert [hit.source_document for hit in await store.search("apple")] == ["good.md"]
 
 
-# --- large and hostile ------------------------------------------------------------------------------------------------
-
-
 def with_copies():
     """Chunks with half a megabyte beside them, which would be stored with each."""
     chunks = ", ".join(CHUNK % number for number in range(5_000))
@@ -136,6 +133,14 @@ LARGEST = {
 }
 
 
+def check_report(shell, report, files):
+    problems = {one["source_document"]: one["code"] for one in report["problems"]}
+    assert problems == {name: code for name, (_, code) in files.items() if code is not None}
+    assert report["added"] == 1 + sum(code is None for _, code in files.values())
+    (hit, _) = shell.objects("search", "apple")
+    assert hit["source_document"] == "good.md"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("files", "most_bytes"),
@@ -148,16 +153,8 @@ def test_what_is_enormous_ends_within_bounds(shell, files, most_bytes):
     done, peak = measured(arguments, shell.environment, shell.folder)
     assert done.returncode == 5, done.stderr
     (report,) = [json.loads(line) for line in done.stdout.splitlines()]
-    assert {one["source_document"]: one["code"] for one in report["problems"]} == {
-        name: code for name, (_, code) in files.items() if code is not None
-    }
-    assert report["added"] == 1 + sum(code is None for _, code in files.values())
+    check_report(shell, report, files)
     assert peak < most_bytes
-    (hit, _) = shell.objects("search", "apple")
-    assert hit["source_document"] == "good.md"
-
-
-# --- what an extra reads ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -181,11 +178,7 @@ def test_broken_and_hostile_office_files(shell, full):
     done, peak = measured(("index", "office", "--model", "none", "--json"), shell.environment, shell.folder)
     assert done.returncode == 5, done.stderr
     (report,) = [json.loads(line) for line in done.stdout.splitlines()]
-    assert {one["source_document"]: one["code"] for one in report["problems"]} == {
-        name: code for name, (_, code) in made.items() if code is not None
-    }
-    assert report["added"] == 1 + sum(code is None for _, code in made.values())
+    check_report(shell, report, made)
     assert peak < 3 * 1024 * MIB  # of which the process that reads such files may take 2 GiB
     hits = [hit for hit in shell.objects("search", f"Page {pages - 1}", "--mode", "keyword") if "rank" in hit]
     assert hits[0]["source_document"] == "pages.pdf"
-    assert shell.objects("search", "apple")[0]["source_document"] == "good.md"

@@ -71,6 +71,11 @@ def test_files_are_looked_at_off_the_event_loop(store, handbook, monkeypatch):
     store.sync(handbook)
     with closing(store.watch(handbook)) as reports:
         next(reports)
+        write(handbook / "more.md", "more")
+        assert next(reports).done.added == 1
+    assert store.count() == 4
+    with pytest.raises(ConfigurationError, match="no such file"):
+        next(iter(store.watch(handbook / "nowhere")))
 
 
 @pytest.mark.parametrize("command", ["index", "sync"])

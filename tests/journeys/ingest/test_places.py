@@ -131,12 +131,13 @@ def test_only_the_pages_of_a_replaced_text_and_of_lost_words_are_known(database_
     ):
         retriever.index(tmp_path)
         cited = retriever.answer("which bed is on page 2?").citations
-        assert [(one.verdict, one.page, one.place) for one in cited] == [
+        expected = [
             ("exact", 2, "p. 2"),
             ("normalised", 2, "p. 2-3"),
             ("altered", 2, "p. 2"),
             ("not found", 1, "p. 1-3"),
         ]
+        assert [(one.verdict, one.page, one.place) for one in cited] == expected
         [hit] = retriever.search("bed", 1)
         hit.content = "In other words: is bed 2."
         retriever.add_documents([hit])

@@ -18,6 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from semlex import BulkIngestConfig, Document
 from semlex.testing import HashEmbedder
+from tests.support.folders import filled
 from tests.support.properties import examples
 from tests.support.retrievers import opened, sync_opened
 
@@ -36,15 +37,9 @@ def rows(url, table, columns="*"):
         return connection.execute(f"SELECT {columns} FROM semlex.c_{table}").fetchall()  # noqa: S608
 
 
-def write(path, text):
-    path.write_text(text, encoding="utf-8")
-
-
 @pytest.fixture
 def page(tmp_path):
-    path = tmp_path / "keys.md"
-    write(path, PAGE)
-    return path
+    return filled(tmp_path, {"keys.md": PAGE}) / "keys.md"
 
 
 @pytest.fixture
@@ -114,7 +109,7 @@ async def test_scores_of_a_hit_are_not_stored_and_metadata_costs_no_embedding(st
         assert (await store.index(page, chunk_tokens=200, overlap_tokens=0)).unchanged == 1
     hit.content = "Something else."
     await store.upsert([hit])
-    write(page, PAGE + "\n## More\n\n" + "More of it. " * 12)
+    page.write_text(PAGE + "\n## More\n\n" + "More of it. " * 12)
     await store.index(page, chunk_tokens=200, overlap_tokens=0)
     (now,) = await store.get([hit.id])
     assert ("ninety days" in now.content, now.metadata) == (True, {})
@@ -130,7 +125,7 @@ async def test_two_writers_of_an_indexed_chunk_and_of_its_file(database_url, pag
         opened(database_url, **options) as one,
         opened(database_url, bulk=BulkIngestConfig(small_batch_rows=0), **options) as other,
     ):
-        write(page, text)
+        page.write_text(text)
         await one.index(page, chunk_tokens=30, overlap_tokens=0)
         chunks = await one.get([hit.id for hit in await one.search("words", top_k=1000)])
 
@@ -141,7 +136,7 @@ async def test_two_writers_of_an_indexed_chunk_and_of_its_file(database_url, pag
 
         async def rewrite():
             for number in range(6):
-                write(page, f"{text}\n\n## New {number}\n\nNew.\n")
+                page.write_text(f"{text}\n\n## New {number}\n\nNew.\n")
                 await other.index(page, chunk_tokens=30, overlap_tokens=0)
 
         await asyncio.gather(change(one, 1), change(other, -1), rewrite())
@@ -193,7 +188,7 @@ async def test_a_text_whose_vector_another_writer_takes_meanwhile_is_embedded_ag
             }
             embedder.deed = deeds[deed]
             if way == "index":
-                write(page, PAGE + "\n## More\n\n" + "More of it. " * 12)
+                page.write_text(PAGE + "\n## More\n\n" + "More of it. " * 12)
                 await store.index(page, **cut)
             else:
                 await store.add_documents([*added, Document("new", {}, "new")], on_duplicate=way)
@@ -209,8 +204,6 @@ async def test_a_text_whose_vector_another_writer_takes_meanwhile_is_embedded_ag
         wanted = HashEmbedder(16).embed_documents([f"{context}\n{text}" if context else text])[0]
         assert json.loads(vectors[chunk_id]) == pytest.approx(wanted.tolist(), abs=1e-5)
 
-
-# --- a dictionary is the specification ------------------------------------------------------------------------------
 
 WORDS = st.sampled_from(["alpha", "beta", "gamma", "delta"])
 TEXTS = st.lists(WORDS, min_size=1, max_size=3).map(" ".join)
@@ -269,7 +262,7 @@ class Store(RuleBasedStateMachine):
     @rule(name=st.sampled_from(["one.md", "two.md"]), sections=st.lists(TEXTS, min_size=1, max_size=3))
     def index(self, name, sections):
         text = "\n\n".join(f"# {section}\n\nText {section} {number}." for number, section in enumerate(sections))
-        (self.folder / name).write_text(text, encoding="utf-8")
+        (self.folder / name).write_text(text)
         report = self.store.index(self.folder / name, chunk_tokens=20, overlap_tokens=0)
         before, owned = self.files.get(name, ("", set()))
         unchanged = before == text

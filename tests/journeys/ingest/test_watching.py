@@ -12,13 +12,13 @@ import pytest
 import watchfiles
 
 from semlex import SyncReport
-from semlex.errors import ConfigurationError, ConnectionFailedError, MissingExtraError, StoreError
+from semlex.errors import ConnectionFailedError, MissingExtraError, StoreError
 from semlex.ingest import watch
 from semlex.ingest.files.discovery import FileProblem
 from semlex.ingest.progress import DocumentName, SyncPlan
 from tests.support.folders import filled
 from tests.support.manual_clock import ManualClock
-from tests.support.retrievers import opened, sync_opened
+from tests.support.retrievers import opened
 from tests.support.waiting import LIMIT, eventually
 
 pytestmark = pytest.mark.slow
@@ -168,18 +168,6 @@ async def test_paths_and_that_no_thread_watches_any_more_when_it_is_closed(tmp_p
     assert {name: watched._is_wanted((tmp_path / name).resolve()) for name in wanted} == wanted
     await watched.close()
     assert watching[-1] is False
-
-
-def test_without_an_event_loop(database_url, docs):
-    with sync_opened(database_url) as store:
-        for number, report in enumerate(store.watch(docs)):
-            assert report.done.added == 1
-            if number == 1:
-                break
-            (docs / "b.md").write_text("b", encoding="utf-8")
-        assert store.count() == 2
-        with pytest.raises(ConfigurationError, match="no such file"):
-            next(iter(store.watch(docs / "nowhere")))
 
 
 def test_the_command_goes_on_until_it_is_interrupted(shell):
