@@ -1,7 +1,5 @@
 """What `add_documents` takes: lists and iterables of all kinds of documents, as they were at the call."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from dataclasses import fields

@@ -1,7 +1,5 @@
 """Files that are broken, hostile or enormous: each is one line of the report or is read, within bounds of memory."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

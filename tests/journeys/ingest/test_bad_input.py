@@ -1,7 +1,5 @@
 """What cannot be stored or searched is refused before anything is written: its place is told, its content is not."""
 
-from __future__ import annotations
-
 import itertools
 import random
 import traceback

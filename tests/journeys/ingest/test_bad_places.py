@@ -1,7 +1,5 @@
 """What stands in a folder and is no file that can be read: one line of the report each, and the good file is stored."""
 
-from __future__ import annotations
-
 import os
 import socket
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Texts that cannot be decoded or stored, from the file to the report: told, repaired, or left out."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from itertools import product

@@ -1,7 +1,5 @@
 """How texts are cut: nothing is cut anew by itself, and everything is on request."""
 
-from __future__ import annotations
-
 import psycopg
 import pytest
 from psycopg import sql

@@ -1,7 +1,5 @@
 """Deleting by id, document, source, filter and because the file is gone: counts, what is left, other writers."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 

@@ -1,7 +1,5 @@
 """Runs that end in the middle: what is stored is whole, the exit code says why, and the same command goes on."""
 
-from __future__ import annotations
-
 import signal
 
 import psycopg

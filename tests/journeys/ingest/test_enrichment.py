@@ -1,7 +1,5 @@
 """A line about each chunk: found by words and vectors, never a part of its text, and asked for once."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from functools import partial
@@ -17,6 +15,8 @@ from tests.support.folders import filled
 from tests.support.line_models import LineModel, line_about
 from tests.support.retrievers import opened, sync_opened
 from tests.support.waiting import LIMIT
+
+pytestmark = pytest.mark.slow  # most of them
 
 WORD = "zyxwv"  # of every line, and of no document
 PAGES = {
@@ -44,7 +44,6 @@ def found(retriever):
     return {hit.id for hit in retriever.search(WORD, top_k=50, mode="keyword")}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["bm25", "tsvector"])
 @pytest.mark.parametrize("with_vectors", [False, True], ids=["words", "vectors"])
 def test_what_is_stored_of_chunks_is_the_same_but_that_lines_find_them(database_url, folder, engine, with_vectors):
@@ -61,8 +60,7 @@ def test_what_is_stored_of_chunks_is_the_same_but_that_lines_find_them(database_
         assert stored(retriever) == before
         assert found(retriever) == {chunk["id"] for chunk in before}
         assert sorted(model.texts) == sorted(chunk["content"] for chunk in before)
-        context = retriever.context("keys vault", 2000)
-        assert WORD not in context.text.lower()
+        assert WORD not in retriever.context("keys vault", 2000).text.lower()
         if with_vectors:
             # Each vector is that of the titles, the line and the text.
             titles = {text: above for above, text in model.asked}
@@ -74,7 +72,6 @@ def test_what_is_stored_of_chunks_is_the_same_but_that_lines_find_them(database_
         assert retriever.documents.enrich(model).chunks == 0  # nothing lacks a line
 
 
-@pytest.mark.slow
 def test_a_batch_gets_the_lines_that_its_chunks_get_one_by_one(database_url, monkeypatch):
     monkeypatch.setattr("semlex.ingest.enrichment.ROUNDS_A_BATCH", 2)
     at_once = 4
@@ -100,7 +97,6 @@ def test_a_batch_gets_the_lines_that_its_chunks_get_one_by_one(database_url, mon
     assert together.most_at_once == at_once
 
 
-@pytest.mark.slow
 def test_files_get_their_lines_when_they_are_indexed_and_once(database_url, folder):
     model = LineModel()
     with enriched(database_url, 32) as retriever:
@@ -129,7 +125,6 @@ def test_files_get_their_lines_when_they_are_indexed_and_once(database_url, fold
         assert len(model.texts) == 6
 
 
-@pytest.mark.slow
 def test_cutting_anew_and_another_model_keep_lines(database_url, folder):
     model = LineModel()
     with enriched(database_url, 32) as retriever:
@@ -142,13 +137,11 @@ def test_cutting_anew_and_another_model_keep_lines(database_url, folder):
         retriever.embeddings.change(HashEmbedder(48))
     with sync_opened(database_url, 48) as retriever:
         assert found(retriever) == lines
-        hit = retriever.search(f"{line_about('x')}", top_k=1)[0]
-        assert hit.vector_score is not None
+        assert retriever.search(f"{line_about('x')}", top_k=1)[0].vector_score is not None
         assert retriever.documents.enrich(model, dry_run=True).chunks == 0
     assert len(model.texts) == 4
 
 
-@pytest.mark.slow
 def test_documents_keep_their_line_until_they_change(database_url):
     model = LineModel()
     for collection, embedder in (("a", "none"), ("b", 16)):
@@ -164,7 +157,6 @@ def test_documents_keep_their_line_until_they_change(database_url):
             assert model.texts[asked:] == ["Text number 1, changed."]
 
 
-@pytest.mark.slow
 def test_what_it_costs_is_counted_and_another_text_or_model_gets_another_line(database_url, folder):
     model = LineModel()
     with enriched(database_url, "none") as retriever:
@@ -189,13 +181,11 @@ def test_what_it_costs_is_counted_and_another_text_or_model_gets_another_line(da
         assert model.asked[-1] == ("Fruit > Bananas", "A banana is green.")
         other = LineModel(lambda text: f"Qwertz {len(text)}", "another")
         assert retriever.documents.enrich(other).written == 4
-        assert found(retriever) == set()
-        assert len(retriever.search("qwertz", top_k=10)) == 4
-        titles = {titles for titles, _ in other.asked[1:]}
-        assert titles == {"Keys > Rotation", "Keys > Storage", "Fruit > Bananas", "Fruit > Cherries"}
+        assert (found(retriever), len(retriever.search("qwertz", top_k=10))) == (set(), 4)
+        titles = {"Keys > Rotation", "Keys > Storage", "Fruit > Bananas", "Fruit > Cherries"}
+        assert {titles for titles, _ in other.asked[1:]} == titles
 
 
-@pytest.mark.slow
 def test_a_model_that_is_down_is_an_error_before_anything_is_written(database_url, folder):
     def fails(_):
         raise ZeroDivisionError("a secret text")
@@ -214,7 +204,6 @@ def test_a_model_that_is_down_is_an_error_before_anything_is_written(database_ur
         assert len(stored(retriever)) == 4
 
 
-@pytest.mark.slow
 def test_a_failure_leaves_its_chunk_plain_and_the_next_run_asks_for_it_alone(database_url, folder, caplog):
     def fails_on_fruit(text):
         if "cherry" in text:
@@ -233,7 +222,6 @@ def test_a_failure_leaves_its_chunk_plain_and_the_next_run_asks_for_it_alone(dat
         assert "1 of 1 chunks got no description: ValueError" in caplog.text
 
 
-@pytest.mark.slow
 def test_a_model_that_only_fails_is_left_alone(database_url):
     """After so many failures in a row nothing more is sent; what was not asked for is told apart."""
     count = 192
@@ -255,7 +243,6 @@ def test_a_model_that_only_fails_is_left_alone(database_url):
         assert retriever.documents.enrich(LineModel()).written == 0
 
 
-@pytest.mark.slow
 async def test_a_run_that_is_ended_asks_for_the_rest_alone(database_url):
     texts = [f"text {row}" for row in range(4 * BATCH_CHUNKS)]
     reached = asyncio.Event()
@@ -301,7 +288,6 @@ async def test_when_one_request_is_abandoned_no_other_is_begun(database_url):
         assert not [task for task in asyncio.all_tasks() if "_ask" in repr(task)]
 
 
-@pytest.mark.slow
 async def test_a_chunk_that_changes_meanwhile_gets_no_line(database_url):
     asked, changed = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -323,7 +309,6 @@ async def test_a_chunk_that_changes_meanwhile_gets_no_line(database_url):
         assert await retriever.embeddings.fill() == 0
 
 
-@pytest.mark.slow
 def test_what_is_no_model_is_refused_and_without_the_collections_model_nothing_is_asked(database_url, folder):
     for options in ({"concurrency": 0}, {"concurrency": 65}, {"on_failure": "ignore"}, {"dry_run": 1}):
         with pytest.raises(ConfigurationError, match=next(iter(options))):

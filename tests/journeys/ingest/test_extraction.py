@@ -1,7 +1,5 @@
 """Metadata that a function of the user's reads out of texts: merged, checked, and told by name where it fails."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from itertools import product

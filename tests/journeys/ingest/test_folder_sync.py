@@ -1,7 +1,5 @@
 """A folder and a collection in step: what happens to files happens to documents."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Files in: what is read, cut, embedded and stored, again and again."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from functools import partial

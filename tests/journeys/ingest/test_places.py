@@ -1,7 +1,5 @@
 """Where a hit is in its file: a page, a row, a cell or a line, the same in every output."""
 
-from __future__ import annotations
-
 import json
 import re
 

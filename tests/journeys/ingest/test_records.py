@@ -1,7 +1,5 @@
 """Formats of records, from the file to the hit: a row is a chunk with metadata of its own."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 

@@ -1,12 +1,9 @@
 """Chunks that are read, changed and stored again take the place of what was read, wherever that came from."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import shutil
 import tempfile
-from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 
@@ -149,7 +146,7 @@ async def test_two_writers_of_an_indexed_chunk_and_of_its_file(database_url, pag
 class Meanwhile(HashEmbedder):
     """Lets another writer come between the look at what is stored and the write."""
 
-    deed: Callable[[], object] | None = None
+    deed = None
 
     def embed_documents(self, texts):
         deed, self.deed = self.deed, None
@@ -213,7 +210,7 @@ OWN_IDS = st.sampled_from(["a", "b", "c", f"{'0' * 32}-{'1' * 16}"])
 class Store(RuleBasedStateMachine):
     """A collection beside a dictionary id -> (content, metadata), and text and chunks of each file."""
 
-    url: str
+    url = None
 
     @initialize(small=st.sampled_from([0, 64]))
     def open(self, small):

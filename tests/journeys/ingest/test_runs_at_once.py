@@ -1,7 +1,5 @@
 """Runs beside each other, and processes that stand still: nothing hangs or is lost, and the next run completes."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import random

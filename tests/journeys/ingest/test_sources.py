@@ -1,7 +1,5 @@
 """Sources: what a file is, where it may lie, and what is said of files that are gone."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 

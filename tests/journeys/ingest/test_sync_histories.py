@@ -1,7 +1,5 @@
 """Whatever happens to a folder, it ends in the collection as a new index of it would."""
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

@@ -1,7 +1,5 @@
 """Folders that are watched: what changes in them is found soon, and watching ends when it is asked to."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import signal

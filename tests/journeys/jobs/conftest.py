@@ -1,7 +1,5 @@
 """Folders, models and clients for jobs."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.folders import filled

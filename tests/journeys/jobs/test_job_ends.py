@@ -1,7 +1,5 @@
 """Which job is next, and how jobs end: cancelled, given back, taken by another worker, removed."""
 
-from __future__ import annotations
-
 import asyncio
 from datetime import UTC, datetime, timedelta
 
@@ -14,7 +12,6 @@ from semlex.proof.transaction_pooler import TransactionPooler
 from semlex.store.jobs import JobLeases
 from semlex.types.jobs import DEFAULT_LEASE_SECONDS
 from tests.support.job_clients import client, reached, sql
-from tests.support.manual_clock import ManualClock
 from tests.support.waiting import eventually
 
 
@@ -138,46 +135,44 @@ async def test_a_worker_that_is_not_patient_ends_what_stands_still(slow, blockin
 
 
 @pytest.mark.slow
-async def test_what_a_worker_writes_late_is_refused(database_url, docs, blocking):
+async def test_what_a_worker_writes_late_is_refused(database_url, slow, opened, docs, blocking):
     """Its job was done elsewhere meanwhile, with newer files: nothing of the older ones comes in."""
     told = []
-    async with client(database_url, blocking, ManualClock()) as late, client(database_url) as other:
-        book = late.collection("book")
-        job = await book.jobs.submit("index", {"paths": [docs]})
-        working = asyncio.create_task(late.work(limit=1, allow=[docs], tell=told.append))
-        await reached(blocking)
-        sql(database_url, "UPDATE semlex.job SET due_at = due_at - interval '1 day'")
-        (docs / "0.md").write_text("# New\n\nNewer words.\n")
-        assert await other.work(drain=True, allow=[docs]) == 1
-        before = {hit.id: hit.content for hit in await other.collection("book").search("words", 10)}
-        blocking.may_go_on.set()
-        assert await working == 0
-        assert "lost" in told[0]
-        job = await job.status()
-        assert (job.state, job.attempts) == ("done", 2)  # a job that has ended keeps its number
-        after = {hit.id: hit.content for hit in await other.collection("book").search("words", 10)}
-        assert before == after
-        assert any("Newer" in text for text in after.values())
+    book = slow.collection("book")
+    job = await book.jobs.submit("index", {"paths": [docs]})
+    working = asyncio.create_task(slow.work(limit=1, allow=[docs], tell=told.append))
+    await reached(blocking)
+    sql(database_url, "UPDATE semlex.job SET due_at = due_at - interval '1 day'")
+    (docs / "0.md").write_text("# New\n\nNewer words.\n")
+    assert await opened.work(drain=True, allow=[docs]) == 1
+    before = {hit.id: hit.content for hit in await opened.collection("book").search("words", 10)}
+    blocking.may_go_on.set()
+    assert await working == 0
+    assert "lost" in told[0]
+    job = await job.status()
+    assert (job.state, job.attempts) == ("done", 2)  # a job that has ended keeps its number
+    after = {hit.id: hit.content for hit in await opened.collection("book").search("words", 10)}
+    assert before == after
+    assert any("Newer" in text for text in after.values())
 
 
-async def test_the_text_that_was_submitted_last_stays(database_url, blocking):
+async def test_the_text_that_was_submitted_last_stays(database_url, slow, opened, blocking):
     """Whoever is slow or dead: the newer job of a document waits for the older one, and jobs of others do not."""
-    async with client(database_url, blocking, ManualClock()) as slow, client(database_url) as other:
-        book = other.collection("book")
-        older = await book.jobs.submit("add", {"documents": [Document("old", id="a"), Document("both", id="b")]})
-        working = asyncio.create_task(slow.work(limit=1))
-        await reached(blocking)
-        newer = await book.jobs.submit("add", {"documents": [Document("new", id="a")]}, priority=5)
-        beside = await book.jobs.submit("add", {"documents": [Document("third", id="c")]})
-        assert await other.work(drain=True) == 1
-        assert (await beside.status()).state == "done"
-        assert (await newer.status()).state == "queued"
-        sql(database_url, "UPDATE semlex.job SET due_at = due_at - interval '1 day' WHERE state = 'running'")
-        assert await other.work(drain=True) == 2
-        blocking.may_go_on.set()
-        assert await working == 0
-        assert [(await job.status()).state for job in (older, newer)] == ["done", "done"]
-        assert [row.content for row in await book.get(["a", "b"])] == ["new", "both"]
+    book = opened.collection("book")
+    older = await book.jobs.submit("add", {"documents": [Document("old", id="a"), Document("both", id="b")]})
+    working = asyncio.create_task(slow.work(limit=1))
+    await reached(blocking)
+    newer = await book.jobs.submit("add", {"documents": [Document("new", id="a")]}, priority=5)
+    beside = await book.jobs.submit("add", {"documents": [Document("third", id="c")]})
+    assert await opened.work(drain=True) == 1
+    assert (await beside.status()).state == "done"
+    assert (await newer.status()).state == "queued"
+    sql(database_url, "UPDATE semlex.job SET due_at = due_at - interval '1 day' WHERE state = 'running'")
+    assert await opened.work(drain=True) == 2
+    blocking.may_go_on.set()
+    assert await working == 0
+    assert [(await job.status()).state for job in (older, newer)] == ["done", "done"]
+    assert [row.content for row in await book.get(["a", "b"])] == ["new", "both"]
 
 
 async def test_an_attempt_that_was_taken_from_a_worker_that_lives_does_not_count(database_url, slow, blocking, clock):

@@ -1,7 +1,5 @@
 """Jobs of every kind, submitted and done; those that are refused; those that fail, and why."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import os
@@ -26,14 +24,6 @@ from semlex.testing import HashEmbedder
 from tests.support.folders import filled
 from tests.support.job_clients import client, sql
 from tests.support.two_models import OtherEmbedder
-
-# What a job reads, and what of it is replaced by a link.
-SWAPS = [
-    ("sub/inner/a.md", "sub/inner/a.md"),
-    ("sub/inner/a.md", "sub"),
-    ("sub/inner", "sub/inner"),
-    ("sub/inner", "sub"),
-]
 
 
 @pytest.mark.slow
@@ -212,26 +202,25 @@ async def test_paths_that_are_not_allowed_or_not_seen_fail_and_delete_nothing(op
         await opened.work(drain=True, allow=[docs / "0.md"])
 
 
-def replaced_by_link(path, target):
-    """A link takes the place of a file or folder."""
-    path.rename(path.with_name(f"{path.name}-before"))
-    path.symlink_to(target)
-
-
 @pytest.mark.parametrize("moment", ["run.plan_places", "files.discovery.find_files", "chunk_rows.read_file"])
 async def test_a_link_that_appears_after_the_check_is_not_followed(opened, tmp_path, monkeypatch, moment):
     module_name, _, name = moment.rpartition(".")
     module = importlib.import_module(f"semlex.ingest.{module_name}")
     original = getattr(module, name)
     outside, docs = filled(tmp_path / "outside", {"inner/a.md": "secret"}), tmp_path / "docs"
-    cases = [*(("index", *swap) for swap in SWAPS), ("sync", *SWAPS[-1])]
+    cases = [  # what a job reads, and what of it is replaced by a link
+        *(("index", "sub/inner/a.md", "sub/inner/a.md"), ("index", "sub/inner/a.md", "sub")),
+        *(("index", "sub/inner", "sub/inner"), ("index", "sub/inner", "sub"), ("sync", "sub/inner", "sub")),
+    ]
     for number, (kind, path, swapped) in enumerate(cases):
         folder = filled(docs / str(number), {"sub/inner/a.md": "public"})
         pending = [(folder / swapped, outside / Path(swapped).relative_to("sub"))]
 
         def swapping(*given, pending=pending, **named):
             while pending:
-                replaced_by_link(*pending.pop())
+                place, target = pending.pop()
+                place.rename(place.with_name(f"{place.name}-before"))
+                place.symlink_to(target)
             return original(*given, **named)
 
         monkeypatch.setattr(module, name, swapping)

@@ -1,7 +1,5 @@
 """A worker keeps followed tables in step, beside other workers and whatever fails."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

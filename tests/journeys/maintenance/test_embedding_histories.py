@@ -1,10 +1,9 @@
 """Whatever old programs write while a model is changed: all vectors, old and new, are those of the present texts."""
 
-from __future__ import annotations
-
 import random
 import uuid
 from contextlib import ExitStack
+from itertools import islice
 
 import pytest
 from hypothesis import given, settings
@@ -66,10 +65,6 @@ def answers(store):
     return [told(store.search(question, 20)) for question in QUESTIONS]
 
 
-def stored(store):
-    return [Document(chunk.content, chunk.metadata, id=chunk.id) for chunk in store.list_chunks(limit=1_000)]
-
-
 def check_old(url, name, *, whole):
     assert_vectors(vectors_of(url, 1, name), texts_of(url, name), old_model(), whole=whole)
 
@@ -86,24 +81,21 @@ def test_documents_that_change_meanwhile(database_url, writers_wait, first, duri
                   (("old", old_model()), ("none", "none"))}  # fmt: skip
         stores["old"].add_texts(list(first.values()), ids=list(first))
 
-        def happen(history):
-            step = next(history, None)
-            if step is None:
-                return
-            act, what, who = step
-            if act == "add":
-                stores[who].add_texts(list(what.values()), ids=list(what))
-                present.update(what)
-            else:
-                stores[who].delete(what)
-                for one in what:
-                    present.pop(one, None)
+        def happen(steps):
+            for act, what, who in steps:
+                if act == "add":
+                    stores[who].add_texts(list(what.values()), ids=list(what))
+                    present.update(what)
+                else:
+                    stores[who].delete(what)
+                    for one in what:
+                        present.pop(one, None)
 
         waiting = iter(during)
 
         def between():
             if not writers_wait:
-                happen(waiting)
+                happen(islice(waiting, 1))
                 # Before the switch the old model answers, and answers from its own vectors.
                 check_old(database_url, name, whole=False)
                 found = stores["old"].search("key shutter", 20)
@@ -120,12 +112,11 @@ def test_documents_that_change_meanwhile(database_url, writers_wait, first, duri
             sync_opened(database_url, new_model(), collection=name) as new,
             sync_opened(database_url, new_model(), collection=f"{name}_f") as fresh,
         ):
-            fresh.add_documents(stored(new))
+            stored = new.list_chunks(limit=1_000)
+            fresh.add_documents([Document(one.content, one.metadata, id=one.id) for one in stored])
             assert answers(new) == answers(fresh)
         # Both models' programs go on side by side; each makes vectors of its own.
-        rest = iter(after)
-        for _ in after:
-            happen(rest)
+        happen(after)
         assert_vectors(vectors_of(database_url, 2, name), present, new_model(), whole=False)
         check_old(database_url, name, whole=False)
         assert texts_of(database_url, name) == present
@@ -162,9 +153,8 @@ def test_files_that_change_and_move_meanwhile(database_url, tmp_path, writers_wa
                 folder.happen()
                 old.sync(folder.root)
                 check_old(database_url, name, whole=True)
-                assert_vectors(
-                    vectors_of(database_url, 2, name), texts_of(database_url, name), new_model(), whole=False
-                )
+                texts = texts_of(database_url, name)
+                assert_vectors(vectors_of(database_url, 2, name), texts, new_model(), whole=False)
             except AssertionError as error:
                 error.add_note(f"seed {seed}")
                 raise

@@ -1,9 +1,8 @@
 """Programs that hold an old model: they go on, say so once, note their use, and learn when their vectors are gone."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
+from functools import partial
 
 import psycopg
 import pytest
@@ -59,9 +58,8 @@ async def test_it_says_once_that_another_version_serves(database_url, old, caplo
     caplog.set_level(logging.WARNING, "semlex")
     first, second, *_ = [await old.search("key vault", 3) for _ in range(3)]
     [note] = first.warnings
-    assert note.startswith(
-        f"collection {NAME!r} has version 2 of its vectors now (tests/other); this process keeps using"
-    )
+    has_changed = f"collection {NAME!r} has version 2 of its vectors now (tests/other); this process keeps using"
+    assert note.startswith(has_changed)
     assert second.warnings == []
     assert first.embedding_model == second.embedding_model == old_model().identity.model
     assert [record.getMessage() for record in caplog.records] == [note]
@@ -224,10 +222,11 @@ async def test_a_version_in_use_is_not_dropped(database_url, old, monkeypatch):
         monkeypatch.setattr(embedding_versions, "IDLE_SECONDS", 0.0)
         await other.embeddings.drop(1)
     assert versions(database_url) == (2, {2: False})
+    search = partial(old.search, "key", 3)
     for work in (
-        lambda: old.search("key", 3),
-        lambda: old.search("key", 3, mode="vector"),
-        lambda: old.add_documents(documents(1, 70)),
+        search,
+        partial(search, mode="vector"),
+        partial(old.add_documents, documents(1, 70)),
         old.embeddings.fill,
     ):
         with pytest.raises(ModelMismatchError, match="were dropped since it was opened: open it again"):

@@ -1,7 +1,5 @@
 """``semlex models set`` and ``semlex models list``."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np
@@ -13,6 +11,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from semlex.errors import ModelError
 from tests.journeys.maintenance.test_reembedding import FailingEmbedder
 from tests.support.retrievers import sync_opened
+
+pytestmark = pytest.mark.slow  # most of them
 
 WORDS = ["[UNK]", "Rotate", "a", "key", "every", "ninety", "days", "banana", "yellow", "fruit", "vault"]
 
@@ -28,7 +28,6 @@ def tiny(tmp_path_factory):
     return folder
 
 
-@pytest.mark.slow
 def test_there_and_back(shell, tiny):
     shell("index", "docs", "-c", "keys", "--model", "static")
     [dry] = shell.objects("models", "set", str(tiny), "-c", "keys", "--dry-run")
@@ -60,7 +59,6 @@ def test_there_and_back(shell, tiny):
     assert len(shell.objects("models", "list", "-c", "keys")) == 1
 
 
-@pytest.mark.slow
 def test_what_is_being_made_is_shown(shell, tiny):
     shell("index", "docs", "-c", "keys", "--model", "static")
     url = shell.environment["DATABASE_URL"]
@@ -78,7 +76,6 @@ def test_what_is_being_made_is_shown(shell, tiny):
     assert [one["state"] for one in shell.objects("models", "list", "-c", "keys")] == ["old", "serving"]
 
 
-@pytest.mark.slow
 def test_a_model_is_never_chosen_unasked(shell, tiny):
     """A name in the database leads nowhere: neither the old one's nor that of what was begun."""
     shell("index", "docs", "-c", "keys", "--model", "static")

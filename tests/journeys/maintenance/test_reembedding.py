@@ -1,9 +1,6 @@
 """Another embedding model for a collection: made beside the old one, looked at, and switched to."""
 
-from __future__ import annotations
-
 import asyncio
-import threading
 from functools import partial
 from itertools import product
 
@@ -19,6 +16,7 @@ from semlex.store import embedding_versions
 from semlex.store.indexes import choice
 from semlex.store.indexes.options import HnswIndex, IvfflatIndex
 from semlex.types.documents import Document
+from tests.support.job_clients import Blocking, reached
 from tests.support.manual_clock import ManualClock
 from tests.support.two_models import (
     DIMENSIONS,
@@ -227,25 +225,14 @@ async def test_wrong_kinds_are_refused_by_name(database_url, holder):
     assert versions(database_url) == (1, {1: False})
 
 
-class WaitingEmbedder(OtherEmbedder):
-    """Waits for a while at the first text of the collection."""
-
-    def __init__(self):
-        super().__init__()
-        self.begun, self.goes_on = asyncio.Event(), threading.Event()
-        self._loop = asyncio.get_running_loop()
-
-    def embed_documents(self, texts):
-        if list(texts) != [probe.TEXT]:
-            self._loop.call_soon_threadsafe(self.begun.set)
-            assert self.goes_on.wait(60)
-        return super().embed_documents(texts)
+class WaitingEmbedder(Blocking, OtherEmbedder):
+    """Waits at the first text of the collection, until it may go on."""
 
 
 async def test_two_runs_at_once(database_url, holder):
-    clock, model = ManualClock(), WaitingEmbedder()
+    clock, model = ManualClock(), WaitingEmbedder(DIMENSIONS)
     first = asyncio.create_task(holder.embeddings.change(model))
-    await model.begun.wait()
+    await reached(model)
     async with opened(database_url, clock=clock) as other:
         assert [entry.is_running for entry in await other.embeddings.list()] == [False, True]
         for changed, restart in ((new_model(), False), (OtherEmbedder(salt="third"), True)):
@@ -256,16 +243,16 @@ async def test_two_runs_at_once(database_url, holder):
                 await second
         with pytest.raises(StoreError, match="is filling version 2"):
             await other.embeddings.drop(2)
-    model.goes_on.set()
+    model.may_go_on.set()
     assert (await first).embedded == COUNT
 
 
 async def test_a_run_that_was_interrupted_is_continued_at_once(database_url, holder, monkeypatch):
-    model = WaitingEmbedder()
+    model = WaitingEmbedder(DIMENSIONS)
     first = asyncio.create_task(holder.embeddings.change(model))
-    await model.begun.wait()
+    await reached(model)
     first.cancel()
-    model.goes_on.set()
+    model.may_go_on.set()
     with pytest.raises(asyncio.CancelledError):
         await first
     assert [entry.is_running for entry in await holder.embeddings.list()] == [False, False]
@@ -297,11 +284,11 @@ async def test_a_run_that_was_taken_over_writes_nothing(database_url, monkeypatc
     # By its own clock no time passes: it does not say that it goes on, as if it stood still.
     async with opened(database_url, clock=ManualClock()) as one, opened(database_url) as other:
         await one.add_documents(documents(20))
-        model = WaitingEmbedder()
+        model = WaitingEmbedder(DIMENSIONS)
         with monkeypatch.context() as patched:
             patched.setattr(embedding_versions, "RUN_SECONDS", 0.1)
             first = asyncio.create_task(one.embeddings.change(model))
-            await model.begun.wait()
+            await reached(model)
 
         async def is_over():
             return not any(entry.is_running for entry in await other.embeddings.list())
@@ -309,7 +296,7 @@ async def test_a_run_that_was_taken_over_writes_nothing(database_url, monkeypatc
         await eventually(is_over)
         report = await other.embeddings.change(new_model())
         assert (report.embedded, report.resumed) == (20, True)
-        model.goes_on.set()
+        model.may_go_on.set()
         with pytest.raises(StoreError, match="taken over version 2"):
             await first
         assert_vectors(vectors_of(database_url, 2), texts_of(database_url), new_model(), whole=True)
