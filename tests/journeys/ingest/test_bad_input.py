@@ -21,14 +21,9 @@ DIMENSIONS = 8
 SECRET = "zebra-" * 3 + "stripes"
 SECRET_NUMBER = 0.123456789
 
-UNSTORABLE = {
-    "nul": ("nul", f"{SECRET}\0"),
-    "high surrogate": ("lone_surrogate", f"{SECRET}\ud800"),
-    "low surrogate": ("lone_surrogate", f"{SECRET}\udfff"),
-    "half of a pair": ("lone_surrogate", f"{SECRET}\ud83d tail"),
-    "reversed pair": ("lone_surrogate", f"{SECRET}\ude00\ud83d"),
-    "a pair as two": ("lone_surrogate", f"{SECRET}\ud83d\ude00"),
-}
+# A NUL; a high and a low surrogate, half of a pair, a reversed one, a pair as two.
+SURROGATES = ("\ud800", "\udfff", "\ud83d tail", "\ude00\ud83d", "\ud83d\ude00")
+UNSTORABLE = [("nul", f"{SECRET}\0"), *(("lone_surrogate", SECRET + bad) for bad in SURROGATES)]
 PLACES = {
     "content": lambda bad: {"content": bad},
     "id": lambda bad: {"id": bad},
@@ -111,7 +106,7 @@ FILLER = "z" * (MAX_METADATA_BYTES - len('{"k":""}'))  # the most metadata that 
 
 
 def test_a_field_out_of_bounds(store):
-    for (place, planted), (code, bad) in itertools.product(PLACES.items(), UNSTORABLE.values()):
+    for (place, planted), (code, bad) in itertools.product(PLACES.items(), UNSTORABLE):
         document = Document(**{"content": "good", "id": "row-one"} | planted(bad))
         error = refusal(partial(store.add_documents, [Document("good", id="row-zero"), document]))
         field = place if place in ("content", "id", "parent_id") else "metadata"
@@ -265,7 +260,7 @@ def test_vectors_of_another_shape_or_dimension(store):
 
 
 def test_unusable_queries_and_ids(store):
-    for code, bad in UNSTORABLE.values():
+    for code, bad in UNSTORABLE:
         assert found(refusal(partial(store.search, bad))) == [(-1, "query", code)]
         assert found(refusal(partial(store.get, ["fine", bad]))) == [(1, "id", code)]
         assert found(refusal(partial(store.delete, [bad]))) == [(0, "id", code)]
