@@ -1,4 +1,4 @@
-"""Files that are broken, hostile or enormous, or have bad text: each is one line of the report, or is read in bounds."""
+"""Files that are broken, hostile or enormous, or have bad text: each is a line of the report, or is read in bounds."""
 
 import json
 from functools import partial
