@@ -32,11 +32,11 @@ HEAVY = (
 )
 
 
-def modules() -> dict[str, Path]:
+def modules():
     return {".".join(path.relative_to(PACKAGE).with_suffix("").parts): path for path in PACKAGE.rglob("*.py")}
 
 
-def test_the_package_pgvector_is_not_needed() -> None:
+def test_the_package_pgvector_is_not_needed():
     """Other stores on Postgres need other versions of it, and are installed beside semlex."""
     project = tomllib.loads((PACKAGE.parent.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     needed = [*project["dependencies"], *(one for extra in project["optional-dependencies"].values() for one in extra)]
@@ -54,17 +54,16 @@ def test_the_package_pgvector_is_not_needed() -> None:
     assert "pgvector" not in imported
 
 
-def test_only_the_store_speaks_sql() -> None:
-    def speaks(path: Path) -> bool:
+def test_only_the_store_speaks_sql():
+    def speaks(path):
         # A session of SQLAlchemy runs the statements that SQLAlchemy writes.
         text = path.read_text(encoding="utf-8").replace("self._session.execute(", "")
         return any(word in text for word in ("sql.SQL", "psycopg.sql", "import sql", ".execute("))
-
     speakers = {name.split(".")[0] for name, path in modules().items() if speaks(path)}
     assert speakers == {"store"}
 
 
-def is_formatted(node: ast.expr) -> bool:
+def is_formatted(node):
     """Whether an expression builds text: an f-string, a ``%`` or a ``+`` with a string, a ``.format`` of a string."""
     if isinstance(node, ast.JoinedStr):
         return True
@@ -77,7 +76,7 @@ def is_formatted(node: ast.expr) -> bool:
 
 
 @pytest.mark.slow
-def test_sql_is_composed_never_formatted() -> None:
+def test_sql_is_composed_never_formatted():
     sources = {name: path.read_text(encoding="utf-8") for name, path in modules().items()}
     wrong = [
         f"{name}:{node.lineno}"
@@ -93,11 +92,11 @@ def test_sql_is_composed_never_formatted() -> None:
 
 
 @pytest.mark.parametrize("text", ["f'{x}'", "'a' + b", "'a' % b", "'a'.format(b)", "b + ('a' + c)"])
-def test_formatted_text_is_recognised(text: str) -> None:
+def test_formatted_text_is_recognised(text):
     assert is_formatted(ast.parse(text, mode="eval").body)
 
 
-def test_import_is_light() -> None:
+def test_import_is_light():
     program = f"import semlex, sys; print([name for name in {HEAVY!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
@@ -158,7 +157,7 @@ print("loaded:", [name for name in {names!r} if name in sys.modules])
 
 
 @pytest.mark.slow
-def test_help_and_version_load_no_database_and_no_model() -> None:
+def test_help_and_version_load_no_database_and_no_model():
     heavy = ("asyncio", "numpy", "psycopg", "psycopg_pool", "semlex._core", "semlex.retriever.postgres", "semlex.store")
     heavy += ("readline", "semlex.filters.tree", "semlex.ingest", "semlex.search")
     wanted = (["--version"], 0), (["--help"], 0), (["search", "--help"], 0), (["shell", "--help"], 0), (["serach"], 2)
@@ -175,7 +174,7 @@ def test_help_and_version_load_no_database_and_no_model() -> None:
 @pytest.mark.parametrize(
     ("arguments", "modules"), [(["--help"], []), (["--version"], []), (["collections", "--help"], ["collections"])]
 )
-def test_a_command_loads_no_other_command(arguments: list[str], modules: list[str]) -> None:
+def test_a_command_loads_no_other_command(arguments, modules):
     program = f"import sys, atexit; sys.argv = ['semlex', *{arguments!r}]\n"
     program += "found = lambda: [name for name in sys.modules if name.startswith('semlex.cli.commands.')]\n"
     program += "atexit.register(lambda: print('loaded:', found()))\nfrom semlex.__main__ import main; main()"
@@ -185,7 +184,7 @@ def test_a_command_loads_no_other_command(arguments: list[str], modules: list[st
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["static", "none"])
-def test_a_search_from_the_shell_loads_what_it_uses(database_url: str, tmp_path: Path, model: str) -> None:
+def test_a_search_from_the_shell_loads_what_it_uses(database_url, tmp_path, model):
     with semlex.SyncRetriever(database_url, model, collection="small") as retriever:
         retriever.add_texts(["a lion in the grass"])
     arguments = ["search", "lion", "--collection", "small", "--database", database_url]
@@ -203,7 +202,7 @@ def test_a_search_from_the_shell_loads_what_it_uses(database_url: str, tmp_path:
 
 
 @pytest.mark.slow
-def test_methods_on_an_event_loop_load_nothing() -> None:
+def test_methods_on_an_event_loop_load_nothing():
     """Loading would block the loop. Models are left out, because threads load them."""
     needed = {
         node.module
@@ -221,25 +220,25 @@ def test_methods_on_an_event_loop_load_nothing() -> None:
         assert done.stdout.strip() == "[]"
 
 
-def test_every_public_name_loads() -> None:
+def test_every_public_name_loads():
     for name in semlex.__all__:
         assert getattr(semlex, name).__name__ == {"connect": "Client", "connect_sync": "SyncClient"}.get(name, name)
     assert set(dir(semlex)) == set(semlex.__all__)
 
 
-def test_tests_of_core_and_unit_need_no_server() -> None:
+def test_tests_of_core_and_unit_need_no_server():
     needs = re.compile(r"\b(database_url|server_url|shell|program): ")
     files = [*(TESTS / "core").rglob("*.py"), *(TESTS / "unit").rglob("*.py")]
     assert [path.name for path in files if needs.search(path.read_text(encoding="utf-8"))] == []
 
 
-def test_only_tests_in_the_folder_torch_import_it_when_they_are_collected() -> None:
+def test_only_tests_in_the_folder_torch_import_it_when_they_are_collected():
     imports = re.compile(r"^(import|from) (torch|transformers)\b|^from tests.support.*\b(tiny|watched)_", re.MULTILINE)
     files = [path for path in TESTS.rglob("test_*.py") if path.parent.name != "torch"]
     assert [path.name for path in files if imports.search(path.read_text(encoding="utf-8"))] == []
 
 
-def test_design_pages_name_files_and_functions_that_exist() -> None:
+def test_design_pages_name_files_and_functions_that_exist():
     root = TESTS.parent
     sources = {
         f"/{path.relative_to(root).as_posix()}": path

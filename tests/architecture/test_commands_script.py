@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -18,14 +17,14 @@ Run = Callable[[str], int]
 SOURCES = ("Cargo.toml", "Cargo.lock", "pyproject.toml", "constraints.txt", "rust/lib.rs", "python/a.py")
 
 
-def program(path: Path, body: str) -> None:
+def program(path, body):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"#!/bin/sh\n{body}\n")
     path.chmod(0o755)
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     """A checkout whose programs do nothing."""
     for name in SOURCES:
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -37,26 +36,24 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def run(folder: Path) -> Run:
+def run(folder):
     """Runs a function of the script in that checkout; returns its exit code."""
-
-    def run_function(command: str) -> int:
+    def run_function(command):
         script = f'source {ROOT}/x help >/dev/null; cd "{folder}"; {command}'
         environment = os.environ | {"PATH": f"{folder}/bin:{os.environ['PATH']}"}
         done = subprocess.run(["bash", "-c", script], cwd=folder, env=environment, check=False, capture_output=True)
         return done.returncode
-
     return run_function
 
 
-def with_environment(folder: Path, maturin: str) -> None:
+def with_environment(folder, maturin):
     (folder / ".venv").mkdir(exist_ok=True)
     (folder / ".venv/pyvenv.cfg").touch()
     program(folder / ".venv/bin/python", "exit 0")
     program(folder / ".venv/bin/maturin", maturin)
 
 
-def test_an_interrupted_copy_is_made_again(folder: Path, run: Run) -> None:
+def test_an_interrupted_copy_is_made_again(folder, run):
     for name in ("one", "two"):
         (folder / "cache").mkdir(exist_ok=True)
         (folder / "cache" / name).write_text(name)
@@ -69,7 +66,7 @@ def test_an_interrupted_copy_is_made_again(folder: Path, run: Run) -> None:
     assert [path.name for path in (folder / "state").iterdir()] == ["copy"]
 
 
-def test_an_interrupted_wheel_is_made_again(folder: Path, run: Run) -> None:
+def test_an_interrupted_wheel_is_made_again(folder, run):
     with_environment(folder, KILLED)
     assert run("make_wheel wheels") != 0
     with_environment(folder, 'for last; do :; done; touch "$last/semlex.whl"')
@@ -77,7 +74,7 @@ def test_an_interrupted_wheel_is_made_again(folder: Path, run: Run) -> None:
     assert {path.name for path in (folder / "wheels").iterdir()} == {"made", "semlex.whl"}
 
 
-def test_an_interrupted_build_leaves_no_core_of_the_other_profile(folder: Path, run: Run) -> None:
+def test_an_interrupted_build_leaves_no_core_of_the_other_profile(folder, run):
     core = 'echo "$3" >core; test -e whole || exit 1'  # maturin develop --profile PROFILE
     with_environment(folder, core)
     (folder / "whole").touch()
@@ -90,7 +87,7 @@ def test_an_interrupted_build_leaves_no_core_of_the_other_profile(folder: Path, 
     assert (folder / "core").read_text() == "release\n"
 
 
-def test_what_is_changed_during_a_build_is_built_next_time(folder: Path, run: Run) -> None:
+def test_what_is_changed_during_a_build_is_built_next_time(folder, run):
     with_environment(folder, 'echo built >>built; test "$(wc -l <built)" -gt 1 || touch rust/lib.rs')
     assert run("make_environment local ci") == 0
     once = (folder / "built").read_text()
@@ -101,7 +98,7 @@ def test_what_is_changed_during_a_build_is_built_next_time(folder: Path, run: Ru
     assert (folder / "built").read_text() == twice
 
 
-def test_an_interrupted_environment_is_made_again(folder: Path, run: Run) -> None:
+def test_an_interrupted_environment_is_made_again(folder, run):
     program(folder / ".venv/bin/python", "exit 0")
     (folder / ".venv/left").touch()
     assert run("make_venv") == 0

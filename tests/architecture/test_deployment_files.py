@@ -6,10 +6,7 @@ import json
 import re
 import shlex
 import tomllib
-from collections.abc import Iterator
 from contextvars import Context
-from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -28,7 +25,7 @@ WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 OF_COMPOSE = {"SEMLEX_PORT", "SEMLEX_DOCUMENTS", "SEMLEX_EXTRAS"}
 
 
-def commands() -> Iterator[Any]:
+def commands():
     """What the files start, and what their comments say to type."""
     yield pytest.param(json.loads(re.findall(r"^CMD (.*)$", DOCKERFILE, re.MULTILINE)[0]), id="image")
     for name, service in COMPOSE["services"].items():
@@ -49,14 +46,14 @@ def commands() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("words", list(commands()))
-def test_commands_can_be_typed(words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_can_be_typed(words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     name, rest = parted(words)
     # What options set for a command ends with it.
     Context().run(TREE[name].make_context, name, rest)
 
 
-def test_variables_of_arguments_are_set() -> None:
+def test_variables_of_arguments_are_set():
     used = 0
     for one in OBJECTS:
         if one["kind"] == "Deployment":
@@ -67,7 +64,7 @@ def test_variables_of_arguments_are_set() -> None:
     assert used
 
 
-def test_variables_are_settings() -> None:
+def test_variables_are_settings():
     known = {setting.variables[0] for setting in SETTINGS} | OF_COMPOSE
     files = [ROOT / ".env.example", ROOT / "docker-compose.yml", *(ROOT / "deploy").rglob("*.*"), *WORKFLOWS]
     named = {name for file in files for name in re.findall(r"SEMLEX_[A-Z_]+", file.read_text("utf-8"))}
@@ -75,14 +72,14 @@ def test_variables_are_settings() -> None:
     assert named >= OF_COMPOSE
 
 
-def test_extras_of_the_image_exist() -> None:
+def test_extras_of_the_image_exist():
     named = re.findall(r"EXTRAS[=:-]+\s*([a-z,-]+)", DOCKERFILE + (ROOT / ".env.example").read_text("utf-8"))
     assert len(named) == 2
     assert len(set(named)) == 1
     assert set(named[0].split(",")) <= PROJECT["project"]["optional-dependencies"].keys()
 
 
-def test_every_file_has_the_version() -> None:
+def test_every_file_has_the_version():
     version = tomllib.loads((ROOT / "Cargo.toml").read_text("utf-8"))["workspace"]["package"]["version"]
     assert yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))["version"] == version
     assert f"## [{version}]" in (ROOT / "CHANGELOG.md").read_text("utf-8")
@@ -91,7 +88,7 @@ def test_every_file_has_the_version() -> None:
 
 
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
-def test_workflows_run_pinned_actions_with_few_rights(workflow: Path) -> None:
+def test_workflows_run_pinned_actions_with_few_rights(workflow):
     text = workflow.read_text("utf-8")
     found = yaml.safe_load(text)
     assert found["permissions"] == {}
@@ -106,7 +103,7 @@ def test_workflows_run_pinned_actions_with_few_rights(workflow: Path) -> None:
     assert all(re.fullmatch(r"[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", one) for one in uses)
 
 
-def test_an_action_has_one_version() -> None:
+def test_an_action_has_one_version():
     uses = {
         tuple(one.split("@"))
         for file in WORKFLOWS

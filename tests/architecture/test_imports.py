@@ -39,13 +39,13 @@ FLOORS = {name: floor for floor, line in enumerate(reversed(RULE.split("\n"))) f
 
 
 @cache
-def imports() -> dict[str, set[str]]:
+def imports():
     """Name of each module -> the modules that it imports, wherever in the file."""
     files = {
         ".".join(("semlex", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__"): path
         for path in PACKAGE.rglob("*.py")
     }
-    found: dict[str, set[str]] = {name: set() for name in files}
+    found = {name: set() for name in files}
     for name, path in files.items():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom):
@@ -59,11 +59,11 @@ def imports() -> dict[str, set[str]]:
     return {name: {other for other in others if other.startswith("semlex.")} for name, others in found.items()}
 
 
-def room(module: str) -> str:
+def room(module):
     return module.split(".")[1]
 
 
-def test_imports_run_downwards() -> None:
+def test_imports_run_downwards():
     wrong = [
         f"{name} imports {other}"
         for name, others in imports().items()
@@ -73,19 +73,19 @@ def test_imports_run_downwards() -> None:
     assert wrong == []
 
 
-def test_every_room_has_its_floor() -> None:
+def test_every_room_has_its_floor():
     rooms = {room(name) for name in imports() if name != "semlex"} | {"_core"}
     assert rooms == set(FLOORS)
 
 
-def test_no_files_stand_in_a_circle() -> None:
+def test_no_files_stand_in_a_circle():
     try:
         TopologicalSorter(imports()).prepare()
     except CycleError as error:
         pytest.fail(" <- ".join(error.args[1]))
 
 
-def test_segments_know_no_words() -> None:
+def test_segments_know_no_words():
     assert [one for one in imports()["semlex.store.segments"] if one.startswith("semlex.store.keyword")] == []
 
 
@@ -101,6 +101,6 @@ for module in pkgutil.walk_packages(semlex.__path__, "semlex."):
 """
 
 
-def test_no_module_needs_what_windows_lacks() -> None:
+def test_no_module_needs_what_windows_lacks():
     done = subprocess.run([sys.executable, "-c", WITHOUT_POSIX], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

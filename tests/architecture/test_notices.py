@@ -6,14 +6,13 @@ import importlib.util
 import re
 import tomllib
 from pathlib import Path
-from typing import Any
 
 from tests.support.folders import ROOT
 
 NOTICES = (ROOT / "THIRD-PARTY-NOTICES").read_text("utf-8")
 
 
-def notices_module() -> Any:
+def notices_module():
     spec = importlib.util.spec_from_file_location("notices", ROOT / "rust" / "notices.py")
     assert spec is not None
     assert spec.loader is not None
@@ -22,7 +21,7 @@ def notices_module() -> Any:
     return module
 
 
-def test_every_linked_crate_has_its_licence_in_the_package() -> None:
+def test_every_linked_crate_has_its_licence_in_the_package():
     listed = re.findall(r"^={80}\n(\S+) (\S+) \(.+\)$", NOTICES, re.MULTILINE)
     assert len(listed) == len(set(listed))
     lock = tomllib.loads((ROOT / "Cargo.lock").read_text("utf-8"))
@@ -32,13 +31,13 @@ def test_every_linked_crate_has_its_licence_in_the_package() -> None:
     assert set(listed) == set(notices_module().linked("--offline")), "run ./x notices"
 
 
-def test_the_texts_are_there() -> None:
+def test_the_texts_are_there():
     parts = NOTICES.split("=" * 80)[1:]
     for part in parts:
         assert re.search(r"permission|redistribution|warranty|public domain", part, re.IGNORECASE), part[:200]
 
 
-def test_data_of_others_is_listed() -> None:
+def test_data_of_others_is_listed():
     """Crates that bring data are described, with its licence or its sources; the package itself has none."""
     module = notices_module()
     for (name, _), package in module.linked("--offline").items():
@@ -60,7 +59,7 @@ def test_data_of_others_is_listed() -> None:
         assert not re.search(r"copyright|licen[cs]e|@preserve|sourceMappingURL|@font-face", text, re.IGNORECASE), path
 
 
-def test_the_notices_are_in_wheel_and_source() -> None:
+def test_the_notices_are_in_wheel_and_source():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     assert "THIRD-PARTY-NOTICES" in project["project"]["license-files"]
     included = [entry["path"] for entry in project["tool"]["maturin"]["include"]]

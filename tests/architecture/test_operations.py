@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from types import ModuleType
 from typing import is_typeddict
 
 import pytest
@@ -43,7 +42,7 @@ PROGRAMS = {
 }
 
 
-def test_every_operation_has_a_name_of_its_own() -> None:
+def test_every_operation_has_a_name_of_its_own():
     marked = [
         member.__operation__.name
         for owner in OWNERS
@@ -52,7 +51,7 @@ def test_every_operation_has_a_name_of_its_own() -> None:
     assert sorted(marked) == sorted(OPERATIONS)
 
 
-def test_a_method_is_an_operation_or_says_why_not() -> None:
+def test_a_method_is_an_operation_or_says_why_not():
     others = {
         name
         for owner in OWNERS
@@ -62,18 +61,18 @@ def test_a_method_is_an_operation_or_says_why_not() -> None:
     assert others == PROGRAMS.keys()
 
 
-def test_what_only_reads_asks_for_no_more() -> None:
+def test_what_only_reads_asks_for_no_more():
     changing = ("add", "clear", "create", "delete", "drop", "load", "migrate", "move", "re", "remove", "submit", "sync")
     assert [name for name, one in OPERATIONS.items() if name.startswith(changing) and one.rights == "read"] == []
 
 
-def test_options_count_as_arguments() -> None:
+def test_options_count_as_arguments():
     given = arguments_of(OPERATIONS["search"].method)
     assert {"query", "top_k", "mode", "fusion", "min_rerank", "group_by", "tuning"} <= given.keys()
     assert "rerank" not in given  # hidden
 
 
-def test_counts_of_values_and_candidates_are_declared() -> None:
+def test_counts_of_values_and_candidates_are_declared():
     assert {"fields", "filters", "query", "mode", "limit"} <= arguments_of(OPERATIONS["facets"].method).keys()
     assert {"query", "depth", "boost", "deadline"} <= arguments_of(OPERATIONS["candidates"].method).keys()
 
@@ -81,6 +80,6 @@ def test_counts_of_values_and_candidates_are_declared() -> None:
 @pytest.mark.parametrize(
     "module", [semlex.options.answers, semlex.options.indexing, semlex.options.search, semlex.retriever.options]
 )
-def test_every_key_is_declared(module: ModuleType) -> None:
+def test_every_key_is_declared(module):
     for kind in filter(is_typeddict, vars(module).values()):
         assert declared(kind).keys() == kind.__annotations__.keys(), kind

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
 
@@ -22,7 +21,7 @@ PLACES = {"LoadError": 0, "FileProblem": 1}
 REASONS = "What is left out of folders"
 
 
-def given(source: str) -> Iterator[ast.expr]:
+def given(source):
     """What is given as a code, wherever a problem is made."""
     for node in ast.walk(ast.parse(source)):
         name = getattr(node.func, "id", "") if isinstance(node, ast.Call) else ""
@@ -31,7 +30,7 @@ def given(source: str) -> Iterator[ast.expr]:
             yield code
 
 
-def codes_of(source: str) -> set[str]:
+def codes_of(source):
     """The codes of a module, each written where it is used; ``error.code`` and ``header["code"]`` hand one on."""
     found = set()
     for code in given(source):
@@ -42,7 +41,7 @@ def codes_of(source: str) -> set[str]:
     return found
 
 
-def sections() -> dict[str, set[str]]:
+def sections():
     """The first column of the tables below the headings of the page that list reasons and codes."""
     page = documentation("file-formats.md").read_text(encoding="utf-8")
     listed = page.split(f"\n## {REASONS}\n")[1].split("\n## ")[:2]
@@ -50,14 +49,14 @@ def sections() -> dict[str, set[str]]:
     return {part.partition("\n")[0]: set(re.findall(r"^\| `(\w+)` \|", part, re.MULTILINE)) for part in parts}
 
 
-def test_codes_are_found() -> None:
+def test_codes_are_found():
     source = "LoadError('a', f'{x}'); FileProblem(uri, 'b', m); x.y(LoadError(code='c', message=m))"
     assert codes_of(f"{source}; LoadError(error.code, m)") == {"a", "b", "c"}
     with pytest.raises(AssertionError, match="made_up"):
         codes_of("LoadError(made_up, m)")
 
 
-def test_the_page_has_every_code_and_no_other() -> None:
+def test_the_page_has_every_code_and_no_other():
     known = set[str]().union(*(codes_of(path.read_text(encoding="utf-8")) for path in INGEST.rglob("*.py")))
     assert len(known) > 25
     found = sections()

@@ -7,7 +7,6 @@ import re
 import runpy
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import is_typeddict
 
@@ -41,19 +40,19 @@ UNTYPED = {
 }
 
 
-def public_classes() -> Iterator[tuple[str, type]]:
+def public_classes():
     for name in semlex.__all__:
         if inspect.isclass(found := getattr(semlex, name)) and not is_typeddict(found):
             yield name, found
 
 
-def members(kind: type) -> list[str]:
+def members(kind):
     """What an editor offers after a dot, but what Python's own classes bring along."""
     builtin = {name for base in kind.__mro__ if base.__module__ in {"builtins", "typing", "abc"} for name in vars(base)}
     return [name for name in dir(kind) if not name.startswith("_") and name not in builtin]
 
 
-def untyped(told: str) -> bool:
+def untyped(told):
     """Whether a checker's words say Any where something is known."""
     for harmless in HARMLESS:
         told = told.replace(harmless, "")
@@ -142,7 +141,7 @@ Client("postgresql://", max_connections="8")  # wrong
 """
 
 
-def revealing() -> tuple[str, list[str]]:
+def revealing():
     """A program that asks for the type of every public member, and the member of each of its lines."""
     lines, names = ["import semlex"], [""]
     for name, kind in public_classes():
@@ -154,7 +153,7 @@ def revealing() -> tuple[str, list[str]]:
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> str:
+def told(tmp_path_factory):
     """The output of a type checker for all programs."""
     folder = tmp_path_factory.mktemp("programs")
     programs = {"members": revealing()[0], "right": RIGHT, "mistakes": MISTAKES}
@@ -168,7 +167,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.slow
-def test_every_public_member_has_a_type(told: str) -> None:
+def test_every_public_member_has_a_type(told):
     names = revealing()[1]
     types = {int(line): words for line, words in re.findall(r"members\.py:(\d+): note: Revealed type is (.*)", told)}
     assert [name for number, name in enumerate(names, 1) if name and number not in types] == [], told
@@ -179,14 +178,14 @@ def test_every_public_member_has_a_type(told: str) -> None:
 
 
 @pytest.mark.slow
-def test_every_mistake_in_a_users_program_is_found_and_nothing_else(told: str) -> None:
+def test_every_mistake_in_a_users_program_is_found_and_nothing_else(told):
     found = {(file, int(line)) for file, line in re.findall(r"(\w+)\.py:(\d+): error: ", told)}
     expected = {("mistakes", number) for number, line in enumerate(MISTAKES.split("\n"), 1) if "# wrong" in line}
     assert len(expected) > 15
     assert found == expected, told
 
 
-def test_what_an_editor_offers_is_described() -> None:
+def test_what_an_editor_offers_is_described():
     bare = [
         f"{name}.{member}"
         for name, kind in public_classes()
@@ -200,10 +199,10 @@ def test_what_an_editor_offers_is_described() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("script", ["rust/python/generate_stub.py", "python/generate_stubs.py"])
-def test_the_written_stubs_are_fresh(script: str) -> None:
+def test_the_written_stubs_are_fresh(script):
     for path, text in runpy.run_path(str(ROOT / script))["generated"]().items():
         assert path.read_text(encoding="utf-8") == text, "./x stubs writes it again"
 
 
-def test_the_package_says_that_it_is_typed() -> None:
+def test_the_package_says_that_it_is_typed():
     assert (Path(semlex.__file__).parent / "py.typed").exists()

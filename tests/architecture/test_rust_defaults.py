@@ -12,7 +12,7 @@ DEFAULT = re.compile(r"\bunwrap_or(_default|_else)?\((?!PoisonError)")
 
 
 @pytest.mark.parametrize("part", FORBIDDEN)
-def test_a_default_has_its_reason_beside_it(part: str) -> None:
+def test_a_default_has_its_reason_beside_it(part):
     sources = {module: code.splitlines() for module, code in read_sources().items() if is_within(module, part)}
     assert sources
     bare = [

@@ -20,7 +20,7 @@ FORBIDDEN = {
 USE = re.compile(r"(\bpub(?:\(\w+\))? )?\buse ([^;]+);")
 
 
-def read_sources() -> dict[str, str]:
+def read_sources():
     """Path of each module from the crate's root -> its code, without its own tests."""
     sources = {}
     for file in CORE.rglob("*.rs"):
@@ -35,7 +35,7 @@ def read_sources() -> dict[str, str]:
 MODULES = {module: re.sub(r"//[^\n]*", "", code) for module, code in read_sources().items()}
 
 
-def expanded(tree: str) -> list[str]:
+def expanded(tree):
     """``a::{b, c::{d, e}}`` -> ``a::b``, ``a::c::d``, ``a::c::e``; some of them twice."""
     group = re.search(r"\{([^{}]*)\}", tree)
     if group is None:
@@ -44,7 +44,7 @@ def expanded(tree: str) -> list[str]:
     return [path for name in names for path in expanded(tree[: group.start()] + name + tree[group.end() :])]
 
 
-def defining(path: str, module: str) -> str:
+def defining(path, module):
     """The module that defines what a path names in another one; that one itself for what is of no module."""
     first, *names = path.split("::")
     here = {"crate": "", "super": module.rpartition("::")[0]}.get(first, f"{module}::{first}".removeprefix("::"))
@@ -59,7 +59,7 @@ def defining(path: str, module: str) -> str:
     return here
 
 
-def imports() -> dict[str, set[str]]:
+def imports():
     found = {}
     for module, code in MODULES.items():
         body = re.sub(r"\bmod \w+;", "", USE.sub("", code))
@@ -74,11 +74,11 @@ def imports() -> dict[str, set[str]]:
 IMPORTS = imports()
 
 
-def is_within(module: str, part: str) -> bool:
+def is_within(module, part):
     return f"{module}::".startswith(f"{part}::")
 
 
-def test_no_rust_files_stand_in_a_circle() -> None:
+def test_no_rust_files_stand_in_a_circle():
     assert {"keyword::search::top", "segments", "segments::bitmap"} < IMPORTS["keyword::search::score"]
     try:
         TopologicalSorter(IMPORTS).prepare()
@@ -87,7 +87,7 @@ def test_no_rust_files_stand_in_a_circle() -> None:
 
 
 @pytest.mark.parametrize("part", FORBIDDEN)
-def test_parts_of_an_index_import_one_way(part: str) -> None:
+def test_parts_of_an_index_import_one_way(part):
     own = [module for module in MODULES if is_within(module, part)]
     assert own
     pairs = ((module, other) for module in own for other in IMPORTS[module])

@@ -6,8 +6,6 @@ import asyncio
 import inspect
 import pickle
 import threading
-from collections.abc import AsyncGenerator
-from typing import Any
 
 import pytest
 
@@ -20,7 +18,7 @@ PAIRS = [(kind, made) for kind, made in synchronous._KINDS.items() if made is no
 
 
 @pytest.mark.parametrize(("asynchronous", "made"), PAIRS, ids=[made.__name__ for _, made in PAIRS])
-def test_each_has_the_members_of_the_other(asynchronous: type, made: type) -> None:
+def test_each_has_the_members_of_the_other(asynchronous, made):
     members = synchronous.public_members(asynchronous)
     assert members.keys() <= set(dir(made))
     for name, member in members.items():
@@ -33,7 +31,7 @@ def test_each_has_the_members_of_the_other(asynchronous: type, made: type) -> No
                 assert inspect.getdoc(function) == inspect.getdoc(member)
 
 
-def test_what_a_signature_says_is_synchronous() -> None:
+def test_what_a_signature_says_is_synchronous():
     returned = {
         semlex.SyncClient.collection: "SyncCollection",
         semlex.SyncClient.jobs: "list[SyncJob]",
@@ -56,7 +54,7 @@ def test_what_a_signature_says_is_synchronous() -> None:
         (lambda: semlex.SyncRetriever().get(), r"SyncCollection.get\(\) missing a required argument: 'ids'"),
     ],
 )
-def test_wrong_arguments_are_refused_before_anything_is_opened(call: Any, message: str) -> None:
+def test_wrong_arguments_are_refused_before_anything_is_opened(call, message):
     with pytest.raises(TypeError, match=message):
         call()
     assert not [thread for thread in threading.enumerate() if thread.name == "semlex-loop"]
@@ -65,10 +63,10 @@ def test_wrong_arguments_are_refused_before_anything_is_opened(call: Any, messag
 class Tool:
     """A small object of a server."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name):
         self.name = name
 
-    async def use(self, times: int = 1) -> str:
+    async def use(self, times=1):
         """Use it."""
         return self.name * times
 
@@ -78,26 +76,26 @@ class Server:
 
     address: str
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address):
         self.address = address
-        self.events: list[str] = []
+        self.events = []
 
-    async def initialize(self) -> None:
+    async def initialize(self):
         self.events.append("open")
 
-    async def close(self) -> None:
+    async def close(self):
         self.events.append("close")
 
     @property
-    def tool(self) -> Tool:
+    def tool(self):
         """Its tool."""
         return Tool("t")
 
-    async def tools(self) -> list[Tool]:
+    async def tools(self):
         """Return all tools."""
         return [Tool("a"), Tool("b")]
 
-    async def counts(self) -> AsyncGenerator[int, None]:
+    async def counts(self):
         """Count for ever."""
         try:
             number = 0
@@ -106,12 +104,12 @@ class Server:
         finally:
             self.events.append("ended")
 
-    async def itself(self) -> Server:
+    async def itself(self):
         """Return this."""
         return self
 
     @classmethod
-    def of(cls) -> Server:
+    def of(cls):
         """Make one."""
         return cls("")
 
@@ -124,7 +122,7 @@ class SyncServer(synchronous.Opened, of=Server):
     """The same without an event loop."""
 
 
-def test_whatever_a_class_has_works_without_await() -> None:
+def test_whatever_a_class_has_works_without_await():
     with SyncServer("here") as server:
         assert (server.address, server.itself()) == ("here", server)
         assert type(server.tool).__name__ == "SyncTool"
@@ -142,10 +140,9 @@ def test_whatever_a_class_has_works_without_await() -> None:
             pickle.dumps(one)
 
 
-def test_subclasses_are_made_as_their_own_class_says() -> None:
+def test_subclasses_are_made_as_their_own_class_says():
     class Mine(SyncServer):
-        def __init__(self, number: int) -> None:
+        def __init__(self, number):
             super().__init__(f"server {number}")
-
     assert Mine(5).address == "server 5"
     assert list(inspect.signature(Mine).parameters) == ["number"]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -15,7 +13,7 @@ from semlex.filters.forms import filter_tree
 from semlex.options.declare import declared, unpacked
 from semlex.retriever.operations import OPERATIONS
 from semlex.server.app import create_app
-from semlex.server.mcp.access import OFFERS, Access, Offer
+from semlex.server.mcp.access import OFFERS, Access
 from semlex.server.mcp.server import mcp_server
 from semlex.server.mcp.tools import MAX_TOP_K
 from semlex.types.queries import DEFAULT_TOP_K
@@ -26,18 +24,18 @@ ids = [offer.name for offer in OFFERS]
 MAX_READING_TOKENS = 2_000
 
 
-async def listed(*, writes: bool) -> dict[str, Any]:
+async def listed(*, writes):
     server = mcp_server(Client("postgresql://nobody@127.0.0.1:1/none", "none"), Access.of(writes=writes))
     return {tool.name: tool for tool in await server.list_tools()}
 
 
-def test_names_are_given_once() -> None:
+def test_names_are_given_once():
     assert len(set(ids)) == len(ids)
     assert len({offer.description for offer in OFFERS}) == len(ids)
 
 
 @pytest.mark.parametrize("offer", OFFERS, ids=ids)
-async def test_a_tool_has_the_arguments_of_its_operation(offer: Offer) -> None:
+async def test_a_tool_has_the_arguments_of_its_operation(offer):
     tool = (await listed(writes=True))[offer.name]
     given = tool.input_schema["properties"]
     names = dict(offer.renamed)
@@ -63,7 +61,7 @@ async def test_a_tool_has_the_arguments_of_its_operation(offer: Offer) -> None:
 
 
 @pytest.mark.parametrize("offer", OFFERS, ids=ids)
-async def test_a_tool_says_what_a_model_needs_to_choose_it(offer: Offer) -> None:
+async def test_a_tool_says_what_a_model_needs_to_choose_it(offer):
     tool = (await listed(writes=True))[offer.name]
     rights = {OPERATIONS[name].rights for name in offer.operations}
     assert tool.annotations.read_only_hint == (rights == {"read"})
@@ -75,7 +73,7 @@ async def test_a_tool_says_what_a_model_needs_to_choose_it(offer: Offer) -> None
         assert len(schema["description"]) > 5, name
 
 
-async def test_the_tools_that_read_cost_few_tokens() -> None:
+async def test_the_tools_that_read_cost_few_tokens():
     tools = [
         {"name": tool.name, "description": tool.description, "inputSchema": tool.input_schema}
         for tool in (await listed(writes=False)).values()
@@ -84,7 +82,7 @@ async def test_the_tools_that_read_cost_few_tokens() -> None:
     assert count <= MAX_READING_TOKENS, count
 
 
-async def test_without_writes_there_are_the_tools_that_read() -> None:
+async def test_without_writes_there_are_the_tools_that_read():
     reading = {
         name for name in ids if {OPERATIONS[one].rights for one in OFFERS[ids.index(name)].operations} == {"read"}
     }
@@ -92,7 +90,7 @@ async def test_without_writes_there_are_the_tools_that_read() -> None:
     assert (await listed(writes=True)).keys() == set(ids)
 
 
-def descriptions(schema: Any) -> Iterator[str]:
+def descriptions(schema):
     """Every description in a schema."""
     values = schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ()
     if isinstance(schema, dict) and isinstance(schema.get("description"), str):
@@ -101,14 +99,14 @@ def descriptions(schema: Any) -> Iterator[str]:
         yield from descriptions(value)
 
 
-async def test_every_example_of_a_filter_is_one() -> None:
+async def test_every_example_of_a_filter_is_one():
     tools = [tool.input_schema for tool in (await listed(writes=True)).values()]
     openapi = create_app(source=FixedSettings(settings_for())).openapi()
     for schema, wanted in ((tools, 1), (openapi, 4)):
         told = {
             one for one in descriptions(schema) if re.search(r"(?i)\b(a filter|must pass)\b.* (such as|example)", one)
         }
-        examples = {re.search(r"(?:such as|example:) (\{.*\}|\".*\"|.*?)[;.]", one)[1].strip('"') for one in told}  # type: ignore[index]
+        examples = {re.search(r"(?:such as|example:) (\{.*\}|\".*\"|.*?)[;.]", one)[1].strip('"') for one in told}
         assert len(examples) == wanted, told
         for example in examples:
             filter_tree(json.loads(example) if example.startswith("{") else example)

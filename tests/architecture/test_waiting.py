@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,21 +28,21 @@ READS_CLOCK = re.compile(r"monotonic|perf_counter|process_time|\btime(?:_ns)?\(\
 UNITS = {"": 0.001, "ms": 0.001, "s": 1, "min": 60}
 
 
-def name_of(node: ast.expr) -> str:
+def name_of(node):
     return str(getattr(node, "attr", "") or getattr(node, "id", ""))
 
 
-def owner_of(function: ast.expr) -> str:
+def owner_of(function):
     """Whose method a function is: the name of an object, or of the function that returns it."""
     owner = getattr(function, "value", None)
     return "" if owner is None else name_of(getattr(owner, "func", owner))
 
 
-def is_limit(name: object) -> bool:
+def is_limit(name):
     return isinstance(name, str) and LIMIT_NAME.fullmatch(name) is not None
 
 
-def limits_given(node: ast.AST) -> Iterator[ast.expr | None]:
+def limits_given(node):
     """The limits of a call (keywords, arguments), of a dictionary, or of a function's defaults. A clock has none."""
     if isinstance(node, ast.Call) and name_of(node.func) not in DATA_CALLS and owner_of(node.func) != "clock":
         yield from (keyword.value for keyword in node.keywords if is_limit(keyword.arg))
@@ -59,7 +58,7 @@ def limits_given(node: ast.AST) -> Iterator[ast.expr | None]:
         yield from (default for parameter, default in named if is_limit(parameter.arg))
 
 
-def is_short(node: ast.expr | None) -> bool:
+def is_short(node):
     """Whether an expression is a number of seconds between none and the minimum; 0 does not wait."""
     if isinstance(node, ast.IfExp):
         return is_short(node.body) or is_short(node.orelse)
@@ -67,7 +66,7 @@ def is_short(node: ast.expr | None) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < MIN_SECONDS
 
 
-def short_limits(tree: ast.Module, lines: list[str]) -> Iterator[int]:
+def short_limits(tree, lines):
     short_names = {
         name_of(target)
         for node in tree.body
@@ -83,7 +82,7 @@ def short_limits(tree: ast.Module, lines: list[str]) -> Iterator[int]:
             yield number
 
 
-def is_clock(function: ast.expr) -> bool:
+def is_clock(function):
     """Whether calling it returns the time: of the module ``time``, or of an event loop."""
     name, of = name_of(function).removesuffix("_ns"), owner_of(function)
     if name == "time":
@@ -91,18 +90,18 @@ def is_clock(function: ast.expr) -> bool:
     return name in ("monotonic", "perf_counter", "process_time") and of in ("", "time")
 
 
-def reads_clock(node: ast.AST, times: set[str]) -> bool:
+def reads_clock(node, times):
     return any(
         (isinstance(part, ast.Call) and is_clock(part.func)) or (isinstance(part, ast.Name) and part.id in times)
         for part in ast.walk(node)
     )
 
 
-def asserted_times(tree: ast.Module) -> Iterator[int]:
+def asserted_times(tree):
     """Assertions that compare a time, or a variable of the same function that was computed from one."""
     for scope in ast.walk(tree):
         if isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            times: set[str] = set()
+            times = set()
             for node in ast.walk(scope):
                 if isinstance(node, ast.Assign) and reads_clock(node.value, times):
                     times |= {target.id for target in node.targets if isinstance(target, ast.Name)}
@@ -112,7 +111,7 @@ def asserted_times(tree: ast.Module) -> Iterator[int]:
                     yield node.lineno
 
 
-def findings(source: str) -> list[str]:
+def findings(source):
     """What breaks the rules in a file, with its line."""
     tree, lines = ast.parse(source), source.splitlines()
     sleeps = {number for number, line in enumerate(lines, 1) if SLEEP.search(line)}
@@ -123,7 +122,7 @@ def findings(source: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_tests_wait_in_one_place() -> None:
+def test_tests_wait_in_one_place():
     found = {
         path.relative_to(TESTS).as_posix(): findings(path.read_text(encoding="utf-8"))
         for path in TESTS.rglob("*.py")
@@ -142,7 +141,7 @@ def test_tests_wait_in_one_place() -> None:
         "PROGRAM = 'import time; time.sleep(5)'",
     ],
 )
-def test_sleeping_is_found(source: str) -> None:
+def test_sleeping_is_found(source):
     assert findings(source) == ["1: sleep"]
 
 
@@ -169,13 +168,13 @@ def test_sleeping_is_found(source: str) -> None:
         "'SET LOCAL lock_timeout TO 500'",
     ],
 )
-def test_short_limits_are_found_unless_they_are_marked(source: str) -> None:
+def test_short_limits_are_found_unless_they_are_marked(source):
     assert findings(source) == ["1: short limit"]
     first, *rest = source.split("\n")
     assert findings("\n".join([f"{first}  {MARK}", *rest])) == []
 
 
-def test_short_limits_with_a_name_are_found() -> None:
+def test_short_limits_with_a_name_are_found():
     assert findings("PATIENCE = 20\ncall.result(PATIENCE)") == ["2: short limit"]
     assert findings(f"PATIENCE = 20\ncall.result(PATIENCE)  {MARK}") == []
     assert findings(f"LEASE = 0.5  {MARK}\nJobs(lease_seconds=LEASE)") == []
@@ -190,7 +189,7 @@ def test_short_limits_with_a_name_are_found() -> None:
         "assert f(1), asyncio.get_running_loop().time() > 3 or time.monotonic()\n    assert not time.time() > 3",
     ],
 )
-def test_assertions_on_a_clock_are_found(asserted: str) -> None:
+def test_assertions_on_a_clock_are_found(asserted):
     assert findings(f"def test(begun, loop):\n    {asserted}") == [f"{asserted.count(chr(10)) + 2}: asserted time"]
 
 
@@ -219,5 +218,5 @@ def test_assertions_on_a_clock_are_found(asserted: str) -> None:
         "def test():\n    assert told.time == 3",
     ],
 )
-def test_what_waits_for_nothing_is_allowed(source: str) -> None:
+def test_what_waits_for_nothing_is_allowed(source):
     assert findings(source) == []

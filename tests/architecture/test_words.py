@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -34,12 +32,12 @@ READ = {
 }
 
 
-def banned(text: str) -> list[str]:
+def banned(text):
     """The banned turns of a text, with their lines; a turn may be broken between two lines."""
     return [f"{text.count(chr(10), 0, turn.start()) + 1}: {turn[0]}" for turn in BANNED.finditer(text)]
 
 
-def files() -> Iterator[Path]:
+def files():
     for place, kinds in READ.items():
         if not kinds:
             yield ROOT / place
@@ -47,7 +45,7 @@ def files() -> Iterator[Path]:
             yield from (ROOT / place).rglob(kind)
 
 
-def text_of(path: Path) -> str:
+def text_of(path):
     text = path.read_text("utf-8")
     if path.suffix != ".rs":
         return text
@@ -77,11 +75,11 @@ def text_of(path: Path) -> str:
         ("a word drawn by lot", "drawn by lot"),
     ],
 )
-def test_turns_are_found(text: str, found: str) -> None:
+def test_turns_are_found(text, found):
     assert banned(f"\n{text}") == [f"2: {found}"]
 
 
-def test_all_text_is_plain() -> None:
+def test_all_text_is_plain():
     assert not banned("He told us: no list, a new one, None; this is not a list.")
     read = sorted(files())
     assert len(read) > 400
@@ -92,11 +90,11 @@ def test_all_text_is_plain() -> None:
 # Further turns that are banned from the docstrings, messages and help of the code.
 BANNED_IN_CODE = re.compile(
     r"\bgo(?:es|ing)?\s+on\b|\bagain\s+and\s+again\b|\bof\s+(?:its|their)\s+own\b|\bso\s+(?:many|often)\b(?!\s+that\b)"
-    r"|\bMost\s+(?:rows|bytes|tokens|characters|results)\b",
+    r"|\bMost\s+(?:rows|bytes|tokens|characters|results)\b"
 )
 
 
-def strings(path: Path, *, documented: bool = True) -> Iterator[tuple[int, str]]:
+def strings(path, *, documented=True):
     """The texts of a Python file, with their lines; those that are not documentation are messages, help and output."""
     tree = ast.parse(path.read_text("utf-8"))
     left_out = {
@@ -111,7 +109,7 @@ def strings(path: Path, *, documented: bool = True) -> Iterator[tuple[int, str]]
             yield node.lineno, node.value
 
 
-def test_docstrings_and_messages_are_plain() -> None:
+def test_docstrings_and_messages_are_plain():
     found = ["work goes on", "again and again", "a pool of its own", "so many rows", "Most rows of a page"]
     assert [text for text in found if not BANNED_IN_CODE.search(text)] == []
     places = [
@@ -127,7 +125,7 @@ def test_docstrings_and_messages_are_plain() -> None:
 LEG = re.compile(r"""(?<![`.\w"'])legs?(?![`\w"':\[(])""", re.IGNORECASE)
 
 
-def public_docstrings() -> Iterator[tuple[str, str]]:
+def public_docstrings():
     """What `help` shows of the public names."""
     for name in semlex.__all__:
         one = getattr(semlex, name)
@@ -136,7 +134,7 @@ def public_docstrings() -> Iterator[tuple[str, str]]:
         yield from ((place, value.__doc__) for place, value in shown if isinstance(value.__doc__, str))
 
 
-def test_users_read_of_searches_and_not_of_legs() -> None:
+def test_users_read_of_searches_and_not_of_legs():
     assert LEG.search("The keyword leg did not answer")
     assert LEG.search("tuning needs both legs")
     assert not LEG.search('`legs`: of results.legs, legs: a mapping; "legs", legs[0], leg(name)')

@@ -24,7 +24,7 @@ ENGLISH = Analyzer("en")
 SIMPLE = Analyzer("simple")
 
 
-def test_languages() -> None:
+def test_languages():
     assert ANALYZER_VERSION == 2
     assert sorted(ANALYZER_LANGUAGES) == ANALYZER_LANGUAGES
     assert {"simple", "english", "chinese", "thai", "czech"} <= set(ANALYZER_LANGUAGES)
@@ -36,13 +36,13 @@ def test_languages() -> None:
 
 
 @pytest.mark.parametrize("call", [Analyzer, language_named])
-def test_an_unknown_language_is_refused(call: type[Analyzer]) -> None:
+def test_an_unknown_language_is_refused(call):
     with pytest.raises(ValueError, match=r"^language: unknown \"klingon\"; known are arabic, .*, yiddish"):
         call("klingon")
 
 
 @given(language=LANGUAGES, stop_words=st.booleans(), text=TEXTS)
-def test_a_query_finds_the_text_that_it_is(language: str, stop_words: bool, text: str) -> None:
+def test_a_query_finds_the_text_that_it_is(language, stop_words, text):
     analyzer = Analyzer(language, stop_words)
     document = analyzer.terms(text)
     query = analyzer.query(text, 10_000)
@@ -56,14 +56,14 @@ def test_a_query_finds_the_text_that_it_is(language: str, stop_words: bool, text
 
 
 @given(text=TEXTS)
-def test_stop_words_only_leave_out(text: str) -> None:
+def test_stop_words_only_leave_out(text):
     kept = Analyzer("english", stop_words=False).terms(text)
     for term in ENGLISH.terms(text):
         assert term in kept
 
 
 @given(left=LANGUAGES, right=LANGUAGES, text=st.text("abcdefghi áéíSTn", max_size=60))
-def test_a_word_has_the_same_unit_in_every_language(left: str, right: str, text: str) -> None:
+def test_a_word_has_the_same_unit_in_every_language(left, right, text):
     words = text.split()
     for language in (left, right):
         for slot, term in Analyzer(language, stop_words=False).query(text).wanted:
@@ -72,7 +72,7 @@ def test_a_word_has_the_same_unit_in_every_language(left: str, right: str, text:
 
 
 @given(texts=st.lists(TEXTS, max_size=4), query=TEXTS)
-def test_batches_are_maps(texts: list[str], query: str) -> None:
+def test_batches_are_maps(texts, query):
     terms = [term for _, term in ENGLISH.query(query).wanted]
     assert excerpts(texts, ENGLISH, terms) == [excerpts([text], ENGLISH, terms)[0] for text in texts]
     phrases, excluded = [terms[:2]], [terms[2:3]] if len(terms) > 2 else []
@@ -81,13 +81,13 @@ def test_batches_are_maps(texts: list[str], query: str) -> None:
 
 
 @given(text=st.text(st.characters(codec="utf-8", categories=("Ll", "Lo", "Zs"), max_codepoint=0x52F)))
-def test_accents_and_forms_are_one(text: str) -> None:
+def test_accents_and_forms_are_one(text):
     terms = SIMPLE.terms(text)
     assert SIMPLE.terms(unicodedata.normalize("NFD", text)) == terms
     assert SIMPLE.terms(unicodedata.normalize("NFC", text)) == terms
 
 
-def test_a_word_with_accents_has_a_second_term_that_keeps_them() -> None:
+def test_a_word_with_accents_has_a_second_term_that_keeps_them():
     assert SIMPLE.terms("Café cafe niño") == ["cafe", "=café", "cafe", "nino", "=niño"]
     assert SIMPLE.terms("ΛΌΓΟΣ λογος naïve ASCII")[2:] == ["λογοσ", "naive", "=naïve", "ascii"]
     # Where the stemmer drops them, they tell no words apart.
@@ -102,7 +102,7 @@ def test_a_word_with_accents_has_a_second_term_that_keeps_them() -> None:
     assert excerpts(["Một má."], SIMPLE, ["ma", "=má"]) == [("Một **má**.", 4)]
 
 
-def test_lone_surrogates_are_refused() -> None:
+def test_lone_surrogates_are_refused():
     for call in (SIMPLE.terms, SIMPLE.query):
         with pytest.raises(UnicodeEncodeError):
             call("a\ud800")
@@ -132,12 +132,12 @@ def test_lone_surrogates_are_refused() -> None:
         ('"C++ e-mail"', ["c++", "c", "email", "e", "mail"], [["c++", "e", "mail"]], []),
     ],
 )
-def test_queries(text: str, wanted: list[str], phrases: list[list[str]], excluded: list[list[str]]) -> None:
+def test_queries(text, wanted, phrases, excluded):
     query = SIMPLE.query(text)
     assert ([term for _, term in query.wanted], query.phrases, query.excluded) == (wanted, phrases, excluded)
 
 
-def test_units_and_the_cut() -> None:
+def test_units_and_the_cut():
     query = ENGLISH.query("the getName of the names and cars")
     assert query.wanted == [(1 << 32, "getnam"), (1 << 32 | 1, "get"), (1 << 32 | 2, "name"), (6 << 32, "car")]
     assert query.total == 4
@@ -167,13 +167,13 @@ def test_units_and_the_cut() -> None:
         ("ภาษาไทย", "เรียนภาษาไทยกัน", True),
     ],
 )
-def test_phrases(phrase: str, text: str, found: bool) -> None:
+def test_phrases(phrase, text, found):
     phrases = ENGLISH.query(f'"{phrase}"').phrases
     assert ENGLISH.matches([text], phrases).tolist() == [found]
     assert ENGLISH.matches([text], [], phrases).tolist() == [not found]
 
 
-def test_words_in_quotes_and_exclusions_are_bounded() -> None:
+def test_words_in_quotes_and_exclusions_are_bounded():
     query = SIMPLE.query('"a b" -c -"d e"', 5)
     assert (query.conditions, query.phrases, query.excluded) == (5, [["a", "b"]], [["c"], ["d", "e"]])
     query = SIMPLE.query('"a b" -c -"d e"', 4)
@@ -192,7 +192,7 @@ def test_words_in_quotes_and_exclusions_are_bounded() -> None:
         ("cat", [], None),
     ],
 )
-def test_the_first_match(text: str, terms: list[str], place: int | None) -> None:
+def test_the_first_match(text, terms, place):
     assert [match for _, match in excerpts([text, text], ENGLISH, terms)] == [place, place]
 
 
@@ -208,6 +208,6 @@ def test_the_first_match(text: str, terms: list[str], place: int | None) -> None
         ("最近的飞", ["飞"], "最近的**飞**"),
     ],
 )
-def test_matched_words_are_marked(text: str, terms: list[str], marked: str) -> None:
+def test_matched_words_are_marked(text, terms, marked):
     [(shown, _)] = excerpts([text], ENGLISH, terms)
     assert shown == marked

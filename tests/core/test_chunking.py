@@ -38,21 +38,18 @@ def test_chunks_cover_fit_and_overlap_within_the_bound(data, text, limits, struc
     found = _core.split_text(text, offsets, structure=structure, **limits)
     starts, ends = found.starts.tolist(), found.ends.tolist()
     assert len(found) == len(starts) == len(ends) == len(found.headings) == found.code.size
-
     covered = set()
     for start, end in zip(starts, ends, strict=True):
         assert not text[start].isspace()
         assert not text[end - 1].isspace()
         covered.update(range(start, end))
     assert {place for place, character in enumerate(text) if not character.isspace()} <= covered
-
     for number, (start, end) in enumerate(zip(starts, ends, strict=True)):
         count = touching(offsets, start, end)
         assert found.token_counts[number] == count
         assert count <= limits["max_tokens"] or end - start == 1
         assert len(text[start:end].encode()) <= limits["max_bytes"]
         assert found.lines[number] == 1 + len(re.findall(r"\r\n|\r|\n", text[:start]))
-
     for number in range(1, len(starts)):
         assert starts[number - 1] < starts[number]
         assert ends[number - 1] < ends[number]

@@ -10,7 +10,6 @@ import uuid
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,17 +24,17 @@ NOW = datetime(2026, 1, 2, tzinfo=UTC)
 SURROGATE = "ab\ud800"
 
 
-def int32(*values: int) -> Any:
+def int32(*values):
     return np.array(values, dtype=np.int32)
 
 
-def float32(*values: Any) -> Any:
+def float32(*values):
     return np.array(values, dtype=np.float32)
 
 
 # ---- CopyEncoder: one bad value of every kind ----
 
-BAD_VALUES: list[tuple[str, Any, str]] = [
+BAD_VALUES = [
     ("int2", 2**15, "out_of_range"),
     ("int2", -(2**15) - 1, "out_of_range"),
     ("int4", 2**31, "out_of_range"),
@@ -104,8 +103,8 @@ BAD_VALUES: list[tuple[str, Any, str]] = [
 @pytest.mark.parametrize(
     ("kind", "value", "code"), BAD_VALUES, ids=lambda value: value if isinstance(value, str) else ""
 )
-def test_a_bad_value_is_refused_at_its_place(kind: str, value: Any, code: str) -> None:
-    data: Any = [None, value, None]
+def test_a_bad_value_is_refused_at_its_place(kind, value, code):
+    data = [None, value, None]
     columns = [("good", "text", ["a", "b", "c"]), ("bad", kind, (9, data) if kind == "sparsevec" else data)]
     with pytest.raises(ValidationError) as caught:
         CopyEncoder(columns, ids=["one", "two", "three"])
@@ -113,7 +112,7 @@ def test_a_bad_value_is_refused_at_its_place(kind: str, value: Any, code: str) -
     assert (error.row, error.id, error.field, error.code) == (1, "two", "bad", code)
 
 
-BAD_ARGUMENTS: list[tuple[str, Any, str]] = [
+BAD_ARGUMENTS = [
     ("vector", np.ones((2, 3)), "wrong_dtype"),
     ("vector", np.ones((2, 3), ">f4"), "wrong_dtype"),
     ("vector", np.ones((2, 3), object), "wrong_dtype"),
@@ -139,16 +138,16 @@ BAD_ARGUMENTS: list[tuple[str, Any, str]] = [
 
 
 @pytest.mark.parametrize(("kind", "data", "code"), BAD_ARGUMENTS)
-def test_a_bad_argument_is_refused_as_a_whole(kind: str, data: Any, code: str) -> None:
+def test_a_bad_argument_is_refused_as_a_whole(kind, data, code):
     assert refusals(CopyEncoder, [("bad", kind, data)]) == [(-1, "bad", code)]
 
 
-def test_an_array_is_described_with_what_was_expected() -> None:
+def test_an_array_is_described_with_what_was_expected():
     with pytest.raises(ValidationError, match=re.escape("must be float32 (n, d); got float64 (2, 3)")):
         CopyEncoder([("embedding", "vector", np.ones((2, 3)))])
 
 
-def test_numbers_in_arrays_are_checked_too() -> None:
+def test_numbers_in_arrays_are_checked_too():
     columns = [
         ("small", "int2", np.array([0, 2**15, -(2**15) - 1])),
         ("middle", "int4", np.array([2**31, 0, 0])),
@@ -178,7 +177,7 @@ def test_numbers_in_arrays_are_checked_too() -> None:
         ("halfvec", -65520.0, "out_of_range"),
     ],
 )
-def test_components_are_checked_in_the_pass_that_copies(kind: str, value: float, code: str) -> None:
+def test_components_are_checked_in_the_pass_that_copies(kind, value, code):
     vectors = np.ones((5, 40), np.float32)
     encoder = CopyEncoder([("v", kind, vectors)], ids=list("abcde"))
     vectors[3, 17] = value  # after construction, as another thread would
@@ -189,7 +188,7 @@ def test_components_are_checked_in_the_pass_that_copies(kind: str, value: float,
     assert (error.row, error.id, error.field, error.code, error.actual) == (3, "d", "v", code, "component 17")
 
 
-def test_the_largest_halves_are_accepted() -> None:
+def test_the_largest_halves_are_accepted():
     encoder = CopyEncoder([("v", "halfvec", float32([65504.0, 65519.99, -65519.99]))])
     buffer = np.zeros(encoder.largest_row, np.uint8)
     _, written = encoder.encode_into(buffer, 0)
@@ -207,27 +206,27 @@ def test_the_largest_halves_are_accepted() -> None:
         ("bool", np.zeros(3, np.bool_), 2, "not_binary"),
     ],
 )
-def test_an_array_changed_after_construction_is_checked_again(kind: str, array: Any, bad: int, code: str) -> None:
+def test_an_array_changed_after_construction_is_checked_again(kind, array, bad, code):
     encoder = CopyEncoder([("field", kind, array)])
     array.view(np.uint8 if array.itemsize == 1 else array.dtype)[2] = bad
     assert refusals(encoder.encode_into, np.zeros(1000, np.uint8), 0) == [(2, "field", code)]
 
 
 @pytest.mark.parametrize("shape", [(6, 4), (2, 6), (4, 3)])
-def test_an_array_reshaped_in_place_is_refused(shape: tuple[int, int]) -> None:
+def test_an_array_reshaped_in_place_is_refused(shape):
     vectors = np.ones((4, 6), np.float32)
     encoder = CopyEncoder([("v", "vector", vectors)])
     vectors.resize(shape, refcheck=False)
     assert refusals(encoder.encode_into, np.zeros(1000, np.uint8), 0) == [(-1, "v", "wrong_shape")]
 
 
-def test_lengths_must_agree() -> None:
+def test_lengths_must_agree():
     assert refusals(CopyEncoder, [("a", "text", ["x"]), ("b", "text", ["x", "y"])]) == [(-1, "b", "length_differs")]
     assert refusals(CopyEncoder, [("a", "text", ["x"])], ["1", "2"]) == [(-1, "ids", "length_differs")]
     assert refusals(CopyEncoder, [("a", "text", ["x"])], "1") == [(-1, "ids", "wrong_type")]
 
 
-def test_all_errors_of_all_rows_come_at_once_and_ids_are_shortened() -> None:
+def test_all_errors_of_all_rows_come_at_once_and_ids_are_shortened():
     columns = [
         ("a", "int2", [1, 99_999, None]),
         ("b", "text", ["\0", SURROGATE, 3]),
@@ -248,7 +247,7 @@ def test_all_errors_of_all_rows_come_at_once_and_ids_are_shortened() -> None:
 # ---- encode_into: order, buffers, threads ----
 
 
-def test_positions_must_follow_one_another() -> None:
+def test_positions_must_follow_one_another():
     encoder = CopyEncoder([("v", "vector", np.ones((9, 4), np.float32))])
     buffer = np.zeros(encoder.largest_row, np.uint8)
     for wrong in (1, -1, 10, 11, -(2**63)):
@@ -263,7 +262,7 @@ def test_positions_must_follow_one_another() -> None:
         encoder.encode_into(buffer, position)
 
 
-def test_buffers_must_be_usable() -> None:
+def test_buffers_must_be_usable():
     encoder = CopyEncoder([("v", "vector", np.ones((9, 4), np.float32))])
     with pytest.raises(ValueError, match="needs"):
         encoder.encode_into(np.zeros(20, np.uint8), 0)
@@ -273,7 +272,7 @@ def test_buffers_must_be_usable() -> None:
         encoder.encode_into(fixed, 0)
     with pytest.raises(ValueError, match="buffer"):
         encoder.encode_into(np.zeros(1000, np.uint8)[::2], 0)
-    unusable: list[Any] = [np.zeros(500), np.zeros((5, 100), np.uint8), bytearray(500)]
+    unusable = [np.zeros(500), np.zeros((5, 100), np.uint8), bytearray(500)]
     for wrong in unusable:
         with pytest.raises(TypeError, match="buffer: expected"):
             encoder.encode_into(wrong, 0)
@@ -282,17 +281,15 @@ def test_buffers_must_be_usable() -> None:
         CopyEncoder([("u", "uuid", shared)]).encode_into(shared.reshape(-1), 0)
 
 
-def test_a_writer_in_another_thread_breaks_nothing() -> None:
+def test_a_writer_in_another_thread_breaks_nothing():
     """While one thread flips a component between 1 and NaN, every block is either refused or free of NaN."""
     vectors = np.ones((64, 256), np.float32)
     buffer = np.zeros(1 << 20, np.uint8)
     stop = threading.Event()
-
-    def flip() -> None:
+    def flip():
         while not stop.is_set():
             vectors[31, 100] = math.nan
             vectors[31, 100] = 1
-
     thread = threading.Thread(target=flip)
     thread.start()
     try:
@@ -315,7 +312,7 @@ def test_a_writer_in_another_thread_breaks_nothing() -> None:
 
 
 @given(st.binary(max_size=80), st.sampled_from(["text[]", "vector", "sparsevec", "jsonb", "timestamptz", "bit"]))
-def test_no_bytes_do_more_than_refuse(data: bytes, kind: str) -> None:
+def test_no_bytes_do_more_than_refuse(data, kind):
     stream = b"PGCOPY\n\xff\r\n\0" + bytes(8) + b"\0\1" + data
     try:
         decode_copy(stream, [kind])
@@ -328,14 +325,14 @@ def test_no_bytes_do_more_than_refuse(data: bytes, kind: str) -> None:
     assert codes == {"malformed_copy"}
 
 
-def test_an_unknown_type_is_refused() -> None:
+def test_an_unknown_type_is_refused():
     assert refusals(decode_copy, b"", ["json"]) == [(-1, "json", "unknown_type")]
     assert refusals(decode_copy_buffers, b"", ["json"]) == [(-1, "json", "unknown_type")]
     with pytest.raises(TypeError, match="sparsevec"):
         decode_copy_buffers(written([("s", "text", [])]), ["sparsevec"])
 
 
-def written(columns: Any) -> bytes:
+def written(columns):
     """The stream of columns."""
     buffer = np.empty(65_536, np.uint8)
     encoder = CopyEncoder(columns)
@@ -347,7 +344,7 @@ def written(columns: Any) -> bytes:
 
 
 TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=8)
-BUFFERED: dict[str, Any] = {
+BUFFERED = {
     "text": TEXTS,
     "bytea": st.binary(max_size=8),
     "int2": st.integers(-(2**15), 2**15 - 1),
@@ -362,7 +359,7 @@ BUFFERED: dict[str, Any] = {
 }
 
 
-def out_of_buffers(kind: str, column: Any) -> list[Any]:
+def out_of_buffers(kind, column):
     """The values of a column of buffers, one by one."""
     nulls, offsets, values = column
     width = 16 if kind == "uuid" else 1
@@ -372,7 +369,7 @@ def out_of_buffers(kind: str, column: Any) -> list[Any]:
     assert nulls is None or (nulls.shape == (count,) and nulls.any())
     if kind.endswith("[]"):
         values = out_of_buffers(kind.removesuffix("[]"), values)
-    found: list[Any] = []
+    found = []
     for row in range(count):
         piece = values[offsets[row] : offsets[row + 1]]
         if nulls is not None and nulls[row]:
@@ -392,7 +389,7 @@ def out_of_buffers(kind: str, column: Any) -> list[Any]:
 
 @pytest.mark.parametrize("kind", BUFFERED)
 @given(st.data())
-def test_buffers_hold_what_lists_do(kind: str, data: st.DataObject) -> None:
+def test_buffers_hold_what_lists_do(kind, data):
     sent = data.draw(st.lists(st.none() | BUFFERED[kind], max_size=6))
     stream = written([("a", kind, sent)])
     (expected,) = decode_copy(stream, [kind])
@@ -404,7 +401,7 @@ def test_buffers_hold_what_lists_do(kind: str, data: st.DataObject) -> None:
 # ---- codes, and what a message must not hold ----
 
 
-def test_every_code_is_documented_and_reachable() -> None:
+def test_every_code_is_documented_and_reachable():
     reached = {code for *_, code in BAD_VALUES + BAD_ARGUMENTS}
     reached |= {
         error[3]
@@ -422,7 +419,7 @@ def test_every_code_is_documented_and_reachable() -> None:
     assert all(re.fullmatch(r"[a-z_]+", code) and len(meaning) > 10 for code, meaning in ERROR_CODES.items())
 
 
-def test_no_message_holds_the_value() -> None:
+def test_no_message_holds_the_value():
     secret = "sEcReT"  # noqa: S105
     vectors = float32([123456.0, math.nan])
     columns = [
@@ -443,13 +440,13 @@ def test_no_message_holds_the_value() -> None:
     assert "123456" not in messages
 
 
-def test_columns_that_do_not_fit_hide_no_other_error() -> None:
+def test_columns_that_do_not_fit_hide_no_other_error():
     columns = [("id", "text", ["a", "b"]), ("size", "int4", [1]), ("when", "timestamptz", [NOW, "now"])]
     found = {(field, code) for _, field, code in refusals(CopyEncoder, columns)}
     assert {("size", "length_differs"), ("when", "wrong_type")} <= found
 
 
-def test_numbers_of_numpy_are_floats() -> None:
+def test_numbers_of_numpy_are_floats():
     values = [np.float32(0.5), np.float64(0.1), np.float16(2), np.int64(3), 4, 0.5]
     encoder = CopyEncoder([("n", "float8", values)])
     buffer = np.empty(4096, np.uint8)
@@ -460,7 +457,7 @@ def test_numbers_of_numpy_are_floats() -> None:
 MOMENTS = st.none() | st.datetimes(timezones=st.sampled_from([UTC, timezone(timedelta(hours=5)), None]))
 
 
-def encoded_times(moments: list[datetime | None]) -> bytes | list[tuple[int, str]]:
+def encoded_times(moments):
     """The stream, or the errors."""
     try:
         encoder = CopyEncoder([("when", "timestamptz", moments)])
@@ -472,7 +469,7 @@ def encoded_times(moments: list[datetime | None]) -> bytes | list[tuple[int, str
 
 
 @given(st.lists(MOMENTS, min_size=1, max_size=3), st.lists(st.integers(0, 2), max_size=12))
-def test_one_time_in_many_rows_is_a_time_in_each(moments: list[datetime | None], rows: list[int]) -> None:
+def test_one_time_in_many_rows_is_a_time_in_each(moments, rows):
     same = [moments[row % len(moments)] for row in rows]
     apart = [moment and moment.replace() for moment in same]  # an object each
     assert encoded_times(same) == encoded_times(apart)

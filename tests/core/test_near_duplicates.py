@@ -13,7 +13,7 @@ WORDS = st.sampled_from(["a", "A", "b", "été", "漢字", "3.5", "key", "-", " 
 TEXTS = st.lists(st.lists(WORDS, max_size=12).map(" ".join), max_size=6)
 
 
-def slow_shingles(text: str) -> set[tuple[str, ...]]:
+def slow_shingles(text):
     words = [text[start:end].lower() for start, end in _core.word_offsets(text).tolist()]
     if not words:
         return {("", text.strip())}
@@ -21,7 +21,7 @@ def slow_shingles(text: str) -> set[tuple[str, ...]]:
 
 
 @given(TEXTS)
-def test_equals_the_definition(texts: list[str]) -> None:
+def test_equals_the_definition(texts):
     sets = [slow_shingles(text) for text in texts]
     expected = [[len(one & other) / len(one) for other in sets] for one in sets]
     found = _core.shared_shingles(texts)
@@ -30,7 +30,7 @@ def test_equals_the_definition(texts: list[str]) -> None:
     assert found.tolist() == expected
 
 
-def test_other_things_than_texts_are_refused() -> None:
+def test_other_things_than_texts_are_refused():
     for wrong in ([1], ["a", None], "abc\ud800", 5):
         with pytest.raises((TypeError, UnicodeEncodeError)):
             _core.shared_shingles(wrong)

@@ -21,7 +21,7 @@ from semlex.errors import AnalyzerVersionError, DamagedSegmentError, StoreError,
 LANGUAGES = ("english", "german")
 
 
-def id_set(ids: list[int]) -> _core.IdSet:
+def id_set(ids):
     return _core.IdSet(np.array(ids, np.int64))
 
 
@@ -32,7 +32,7 @@ class Tables:
     segments: list[tuple[bytes, str, _core.EncodedSegment]] = field(default_factory=list)
     tombstones: list[tuple[bytes, bytes]] = field(default_factory=list)
 
-    def add(self, language: str, chunks: dict[int, list[str]]) -> None:
+    def add(self, language, chunks):
         builder = _core.SegmentBuilder()
         for keyword_id, terms in chunks.items():
             builder.add_terms(keyword_id, terms)
@@ -40,14 +40,14 @@ class Tables:
         segment_id = uuid.uuid4().bytes
         self.segments.append((segment_id, language, builder.finish(segment_id)))
 
-    def bury(self, ids: list[int]) -> None:
+    def bury(self, ids):
         tombstone_id = uuid.uuid4().bytes
         self.tombstones.append((tombstone_id, _core.encode_tombstone(tombstone_id, id_set(ids))))
 
-    def copy(self) -> Tables:
+    def copy(self):
         return Tables(list(self.segments), list(self.tombstones))
 
-    def snapshot(self, cache: _core.PostingCache, plan: _core.PostingPlan) -> _core.PostingSnapshot:
+    def snapshot(self, cache, plan):
         known, buried = set(plan.known_segments), set(plan.known_tombstones)
         rows = [
             (segment_id, term, *row_of(segment, term))
@@ -67,16 +67,16 @@ class Tables:
         return self.snapshot(cache, cache.plan(queries)).search(k, **options)
 
 
-def row_of(segment: _core.EncodedSegment, term: bytes) -> tuple[bytes | None, bytes | None]:
+def row_of(segment, term):
     place = bisect.bisect_right(segment.first_terms, term) - 1
     return (None, None) if place < 0 else (segment.first_terms[place], segment.data[place])
 
 
-def bm25(chunks: dict[int, tuple[str, list[str]]], queries, k1: float, b: float) -> dict[int, float]:
+def bm25(chunks, queries, k1, b):
     """Scores of all chunks, 0 without a match, none for those that phrases or exclusions leave out."""
     by_language = {language: rest for language, *rest in queries}
     average = sum(len(terms) for _, terms in chunks.values()) / max(1, len(chunks))
-    frequencies: Counter[int] = Counter()
+    frequencies = Counter()
     for language, terms in chunks.values():
         frequencies.update(slot for slot, term in by_language[language][0] if term in terms)
     scores = {}
@@ -97,9 +97,7 @@ def bm25(chunks: dict[int, tuple[str, list[str]]], queries, k1: float, b: float)
     return scores
 
 
-def assert_found(
-    found, scores: dict[int, float], k: int, score_ids: list[int], allowed: list[int] | None = None
-) -> None:
+def assert_found(found, scores, k, score_ids, allowed=None):
     ids, values, others, _ = found
     assert (ids.dtype, values.dtype, others.dtype) == (np.int64, np.float64, np.float64)
     may = {of for of, score in scores.items() if score > 0 and (allowed is None or of in allowed)}
@@ -265,8 +263,7 @@ def test_threads_share_a_cache():
     queries = [[("english", [*enumerate({f"w{word}" for word in rng.integers(1, 60, 4)})], [], [])] for _ in range(6)]
     expected = {(at, of): bm25(states[at][1], queries[of], 1.2, 0.75) for at in range(5) for of in range(6)}
     cache, failures = _core.PostingCache(20_000), []
-
-    def work(seed: int) -> None:
+    def work(seed):
         order = np.random.default_rng(seed)
         try:
             for _ in range(40):
@@ -276,7 +273,6 @@ def test_threads_share_a_cache():
                 assert_found(found, expected[at, of], 10, score_ids)
         except BaseException as error:  # noqa: BLE001 - handed to the test
             failures.append(error)
-
     threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
     for thread in threads:
         thread.start()

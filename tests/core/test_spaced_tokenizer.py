@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from semlex import _core
 from semlex.embedding.static import WHEEL, WHEEL_TOKENIZER
 from semlex.models.files import ModelFolder
-from semlex.models.tokenizer import TextTokenizer, open_tokenizer
+from semlex.models.tokenizer import open_tokenizer
 from tests.support import tokenizers_on_disk as on_disk
 from tests.support.tokenizer_twins import assert_equal, pair
 
@@ -51,7 +51,7 @@ EDGES = [
 ]
 
 
-def wheel() -> bytes:
+def wheel():
     """The file of the default static model."""
     spec = find_spec(WHEEL)
     assert spec is not None
@@ -69,57 +69,56 @@ FILES = {
 }
 
 
-def merges() -> list[object]:
-    found: list[object] = json.loads(on_disk.spaced_content())["model"]["merges"]
-    return found
+def merges():
+    return json.loads(on_disk.spaced_content())["model"]["merges"]
 
 
 @pytest.fixture(scope="module", params=FILES)
-def two(request: pytest.FixtureRequest) -> tuple[TextTokenizer, TextTokenizer]:
+def two(request):
     return pair(FILES[request.param]())
 
 
 @pytest.fixture(scope="module", params=["wheel", "across spaces"])
-def two_as_text(request: pytest.FixtureRequest) -> tuple[TextTokenizer, TextTokenizer]:
+def two_as_text(request):
     engines = pair(FILES[request.param]())
     for engine in engines:
         engine.read_special_tokens_as_text()
     return engines
 
 
-def test_edges_alone_and_beside_each_other(two) -> None:
+def test_edges_alone_and_beside_each_other(two):
     assert_equal(two, EDGES)
     assert_equal(two, ["".join(parts) for parts in itertools.product([*EDGES, "<s>"], repeat=2)])
 
 
 @pytest.mark.slow
 @given(texts=st.lists(st.one_of(TEXT, ODD_TEXT), max_size=6))
-def test_a_batch(two, texts: list[str]) -> None:
+def test_a_batch(two, texts):
     assert_equal(two, texts)
 
 
 @given(text=ODD_TEXT)
-def test_names_of_tokens_as_text(two_as_text, text: str) -> None:
+def test_names_of_tokens_as_text(two_as_text, text):
     assert_equal(two_as_text, [text, f"<s>{text}</s>"])
 
 
 @pytest.mark.slow
 @given(texts=st.lists(ODD_TEXT, max_size=4), head=st.lists(st.integers(0, 99), max_size=3), most=st.integers(0, 9))
-def test_rows_between_fixed_ids(two, texts: list[str], head: list[int], most: int) -> None:
+def test_rows_between_fixed_ids(two, texts, head, most):
     found, expected = (engine.encode(texts, head=head, tail=head[:1], most=most) for engine in two)
     for name in ("ids", "offsets", "cut"):
         assert np.array_equal(getattr(found, name), getattr(expected, name))
 
 
 @pytest.mark.slow
-def test_generated_texts(two, full: bool) -> None:
+def test_generated_texts(two, full):
     texts = on_disk.generated_texts(7, 100_000 if full else 3_000)
     for block in iter(lambda: list(itertools.islice(texts, 1000)), []):
         assert_equal(two, block)
 
 
 @pytest.mark.slow
-def test_every_character(full: bool) -> None:
+def test_every_character(full):
     """Alone, between letters, and behind white space; a fifth of them, drawn anew, unless all are asked for."""
     engines = pair(wheel())
     step = 1 if full else 5
@@ -130,14 +129,14 @@ def test_every_character(full: bool) -> None:
         assert_equal(engines, ["".join(block), " ".join(f"x{it}x {it}" for it in block)])
 
 
-def test_pieces_without_end(two) -> None:
+def test_pieces_without_end(two):
     texts = ["-" * 20_000, "a" * 20_000, " " * 20_000 + "x", "\n" * 3000, "ab" * 10_000, "漢字" * 3_000, "🏽" * 3000]
     texts += ["x" * length for length in range(85, 110)]
     assert_equal(two, texts, offsets=False)
 
 
 @pytest.mark.slow
-def test_long_texts_without_a_space() -> None:
+def test_long_texts_without_a_space():
     chance = random.Random(5)
     engines = pair(wheel())
     letters = "".join(chance.choices("etaoinshrdlu", k=1 << 18))
@@ -145,7 +144,7 @@ def test_long_texts_without_a_space() -> None:
 
 
 @pytest.mark.parametrize("flag", ["single_word", "lstrip", "rstrip", "special"])
-def test_added_tokens(flag: str) -> None:
+def test_added_tokens(flag):
     file = json.loads(on_disk.spaced_content())
     off = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), False)
     known = file["model"]["vocab"]
@@ -158,7 +157,7 @@ def test_added_tokens(flag: str) -> None:
     assert_equal(engines, ["".join(texts) for texts in itertools.product(parts, repeat=3)])
 
 
-def test_the_post_processor_is_left_out_and_known(two) -> None:
+def test_the_post_processor_is_left_out_and_known(two):
     ours, theirs = two
     assert ours.end_ids() == theirs.end_ids()
     assert [ours.token_id(token) for token in ("<s>", "▁", "<0x0A>", "?!?!?!")] == [
@@ -166,13 +165,13 @@ def test_the_post_processor_is_left_out_and_known(two) -> None:
     ]
 
 
-def without(*tokens: str) -> dict[str, int]:
+def without(*tokens):
     """The vocabulary without some tokens."""
-    vocabulary: dict[str, int] = json.loads(on_disk.spaced_content())["model"]["vocab"]
+    vocabulary = json.loads(on_disk.spaced_content())["model"]["vocab"]
     return {token: number for token, number in vocabulary.items() if token not in tokens}
 
 
-def joined(left: str, right: str) -> dict[str, object]:
+def joined(left, right):
     """One merge, and what it needs."""
     return {"model.vocab": {**without(), left + right: 1 << 20}, "model.merges": [[left, right]]}
 
@@ -197,12 +196,12 @@ UNSUPPORTED = [
 
 
 @pytest.mark.parametrize(("changes", "reason"), UNSUPPORTED, ids=range(len(UNSUPPORTED)))
-def test_files_of_other_kinds_are_named(changes: dict[str, object], reason: str) -> None:
+def test_files_of_other_kinds_are_named(changes, reason):
     with pytest.raises(NotImplementedError, match=reason):
         _core.BpeTokenizer(on_disk.edited(changes, on_disk.spaced_content()))
 
 
-def test_a_folder_of_the_kind_is_read_by_the_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_of_the_kind_is_read_by_the_core(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "tokenizers", None)
     (tmp_path / "tokenizer.json").write_bytes(on_disk.spaced_content())
     assert open_tokenizer(ModelFolder("some/model", "1", tmp_path)).engine == "rust"

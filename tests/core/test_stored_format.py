@@ -7,8 +7,6 @@ import json
 import re
 import zlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pytest
@@ -35,10 +33,10 @@ from tests.support.stored_format_reader import (
 
 Rows = list[tuple[bytes, bytes]]
 
-CONTENTS: dict[str, Any] = json.loads((FOLDER / "contents.json").read_text(encoding="utf-8"))
+CONTENTS = json.loads((FOLDER / "contents.json").read_text(encoding="utf-8"))
 GOLDEN_HEADER = (FOLDER / "header.bin").read_bytes()
 GOLDEN_TOMBSTONE = (FOLDER / "tombstone.bin").read_bytes()
-GOLDEN_ROWS: Rows = [
+GOLDEN_ROWS = [
     (bytes.fromhex(key), (FOLDER / f"row-{number}.bin").read_bytes()) for number, key in enumerate(CONTENTS["keys"])
 ]
 # Kind, owner, key and blob of each golden file.
@@ -49,7 +47,7 @@ GOLDEN_BLOBS = [
 ]
 
 
-def build(chunks: Mapping[int, Sequence[str]]) -> tuple[bytes, Rows]:
+def build(chunks):
     builder = _core.SegmentBuilder()
     for keyword_id, terms in chunks.items():
         builder.add_terms(keyword_id, terms)
@@ -57,21 +55,21 @@ def build(chunks: Mapping[int, Sequence[str]]) -> tuple[bytes, Rows]:
     return encoded.header, list(zip(encoded.first_terms, encoded.data, strict=True))
 
 
-def holding(chunks: Mapping[int, Sequence[str]]) -> Segment:
+def holding(chunks):
     """What a segment of these chunks holds."""
-    terms: dict[bytes, list[tuple[int, int]]] = {}
+    terms = {}
     for keyword_id in sorted(chunks):
         for term, frequency in Counter(chunks[keyword_id]).items():
             terms.setdefault(term.encode(), []).append((keyword_id, frequency))
     return Segment({keyword_id: len(own) for keyword_id, own in chunks.items()}, terms)
 
 
-def seal(kind: int, owner: bytes, key: bytes, content: bytes) -> bytes:
+def seal(kind, owner, key, content):
     covered = bytes([VERSION, kind]) + owner + len(key).to_bytes(8, "little") + key + content
     return bytes([VERSION]) + zlib.crc32(covered).to_bytes(4, "little") + content
 
 
-def read_with_semlex(header: bytes, rows: Rows) -> Segment | None:
+def read_with_semlex(header, rows):
     """What semlex reads of a segment, told by what it merges it to; nothing where it refuses it."""
     try:
         merged = _core.merge_segments(bytes(16), [(SEGMENT_ID, header, rows)], _core.IdSet())
@@ -83,14 +81,14 @@ def read_with_semlex(header: bytes, rows: Rows) -> Segment | None:
     return read_segment(bytes(16), merged.header, list(zip(merged.first_terms, merged.data, strict=True)))
 
 
-def read_plainly(header: bytes, rows: Rows) -> Segment | None:
+def read_plainly(header, rows):
     try:
         return read_segment(SEGMENT_ID, header, rows)
     except DamagedError:
         return None
 
 
-def test_the_plain_reader_finds_what_the_golden_files_hold() -> None:
+def test_the_plain_reader_finds_what_the_golden_files_hold():
     assert (CONTENTS["segment_id"], CONTENTS["tombstone_id"]) == (SEGMENT_ID.hex(), TOMBSTONE_ID.hex())
     segment = read_segment(SEGMENT_ID, GOLDEN_HEADER, GOLDEN_ROWS)
     assert [*map(list, segment.lengths.items())] == CONTENTS["lengths"]
@@ -101,18 +99,18 @@ def test_the_plain_reader_finds_what_the_golden_files_hold() -> None:
     assert [data[5] for _, data in GOLDEN_ROWS] == [SHARED, LONG, SHARED]
 
 
-def test_semlex_makes_the_golden_files() -> None:
+def test_semlex_makes_the_golden_files():
     made = stored_format_files.files()
     assert made == {path.name: path.read_bytes() for path in FOLDER.iterdir()}
 
 
-def test_the_page_shows_the_golden_tombstone() -> None:
+def test_the_page_shows_the_golden_tombstone():
     page = (FOLDER.parents[2] / "docs" / "design" / "stored-format.md").read_text(encoding="utf-8")
     shown = re.findall(r"^    ((?:[0-9a-f]{2} )+) ", page, re.MULTILINE)
     assert bytes.fromhex("".join(shown)) == GOLDEN_TOMBSTONE
 
 
-def test_semlex_reads_the_golden_files() -> None:
+def test_semlex_reads_the_golden_files():
     dead = _core.decode_tombstone(TOMBSTONE_ID, GOLDEN_TOMBSTONE)
     assert dead.to_array().tolist() == CONTENTS["dead"]
     assert _core.segment_ids(SEGMENT_ID, GOLDEN_HEADER).to_array().tolist() == [of for of, _ in CONTENTS["lengths"]]
@@ -132,7 +130,7 @@ def test_semlex_reads_the_golden_files() -> None:
         assert sorted(found) == [keyword_id for keyword_id, _ in postings if keyword_id not in DEAD]
 
 
-def test_the_plain_reader_refuses_a_changed_byte() -> None:
+def test_the_plain_reader_refuses_a_changed_byte():
     for kind, owner, key, blob in GOLDEN_BLOBS:
         for place in range(len(blob)):
             changed = blob[:place] + bytes([blob[place] ^ 1]) + blob[place + 1 :]
@@ -152,7 +150,7 @@ segments = st.dictionaries(ids, st.lists(words, max_size=12), max_size=40)
 
 @settings(deadline=None)
 @given(chunks=segments)
-def test_the_plain_reader_reads_what_semlex_builds(chunks: dict[int, list[str]]) -> None:
+def test_the_plain_reader_reads_what_semlex_builds(chunks):
     assert read_segment(SEGMENT_ID, *build(chunks)) == holding(chunks)
 
 
@@ -165,7 +163,7 @@ def test_the_plain_reader_reads_what_semlex_builds(chunks: dict[int, list[str]])
 @example(count=2_500, every=1, frequencies=[1])
 @example(count=2_500, every=4, frequencies=[*[1] * 11, 24])
 @example(count=2_500, every=4, frequencies=[25, 40])
-def test_the_plain_reader_reads_long_lists(count: int, every: int, frequencies: list[int]) -> None:
+def test_the_plain_reader_reads_long_lists(count, every, frequencies):
     chunks = {
         number + number // 1_000 * 7: [f"{number % 97}"] + ["often"] * frequencies[number // every % len(frequencies)]
         if number % every == 0
@@ -178,7 +176,7 @@ def test_the_plain_reader_reads_long_lists(count: int, every: int, frequencies: 
 
 
 @given(dead=st.lists(ids))
-def test_the_plain_reader_reads_tombstones(dead: list[int]) -> None:
+def test_the_plain_reader_reads_tombstones(dead):
     ranges = read_tombstone(TOMBSTONE_ID, _core.encode_tombstone(TOMBSTONE_ID, _core.IdSet(np.array(dead, np.int64))))
     assert [one for first, last in ranges for one in range(first, last + 1)] == sorted(set(dead))
 
@@ -190,7 +188,7 @@ changes = st.lists(
 )
 
 
-def changed(content: bytes, how: list[tuple[int, str, bytes]]) -> bytes:
+def changed(content, how):
     for number, kind, byte in how:
         place = number % (min(12, len(content)) + 1 if kind == "front" else len(content) + 1)
         front, behind = content[:place], content[place:]
@@ -210,9 +208,7 @@ def changed(content: bytes, how: list[tuple[int, str, bytes]]) -> bytes:
 
 @settings(deadline=None)
 @given(chunks=st.none() | segments, of_header=changes, of_row=changes, which=st.integers(0, 2**16))
-def test_both_readers_refuse_the_same(
-    chunks: dict[int, list[str]] | None, of_header: list[Any], of_row: list[Any], which: int
-) -> None:
+def test_both_readers_refuse_the_same(chunks, of_header, of_row, which):
     """Contents that are damaged, under checksums that fit."""
     header, rows = (GOLDEN_HEADER, list(GOLDEN_ROWS)) if chunks is None else build(chunks)
     header = seal(HEADER, SEGMENT_ID, b"", changed(header[5:], of_header))
@@ -224,7 +220,7 @@ def test_both_readers_refuse_the_same(
 
 @settings(deadline=None)
 @given(how=changes)
-def test_both_readers_refuse_the_same_tombstones(how: list[Any]) -> None:
+def test_both_readers_refuse_the_same_tombstones(how):
     tombstone = seal(TOMBSTONE, TOMBSTONE_ID, b"", changed(GOLDEN_TOMBSTONE[5:], how))
     try:
         ranges = read_tombstone(TOMBSTONE_ID, tombstone)

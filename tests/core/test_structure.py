@@ -53,7 +53,6 @@ def sections(draw, level=0):
     """A text with underlined headings, and the path above each of its sections."""
     marks = draw(st.permutations("=-~^\"'")) if level == 0 else None
     lines, found = [], []
-
     def add(level, above):
         for _ in range(draw(st.integers(0 if level else 1, 2))):
             title = draw(TITLE)
@@ -65,7 +64,6 @@ def sections(draw, level=0):
             found.append(path)
             if level < 3:
                 add(level + 1, path)
-
     add(0, ())
     return "\n".join(lines), found
 

@@ -20,7 +20,7 @@ from tokenizers import Tokenizer
 from semlex import _core
 from semlex.errors import MissingExtraError, ModelError
 from semlex.models.files import ModelFolder
-from semlex.models.tokenizer import TextTokenizer, open_tokenizer
+from semlex.models.tokenizer import open_tokenizer
 from tests.support import tokenizers_on_disk as on_disk
 from tests.support.folders import ROOT, documentation
 from tests.support.tokenizer_twins import assert_equal, pair
@@ -34,12 +34,12 @@ COMPOSED_LATER = ["\U00011935\U00011930"]
 
 
 @pytest.fixture(scope="module")
-def two() -> tuple[TextTokenizer, TextTokenizer]:
+def two():
     return pair(on_disk.content())
 
 
 @pytest.fixture(scope="module")
-def two_as_text() -> tuple[TextTokenizer, TextTokenizer]:
+def two_as_text():
     engines = pair(on_disk.content())
     for engine in engines:
         engine.read_special_tokens_as_text()
@@ -48,7 +48,7 @@ def two_as_text() -> tuple[TextTokenizer, TextTokenizer]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("entries", [300, 1500, 8000])
-def test_generated_texts(entries: int, two_as_text, full: bool) -> None:
+def test_generated_texts(entries, two_as_text, full):
     """A million texts in all, or a hundredth of that; others for every tokenizer."""
     engines = pair(on_disk.content(entries))
     texts = on_disk.generated_texts(entries, 350_000 if full else 3_500)
@@ -58,7 +58,7 @@ def test_generated_texts(entries: int, two_as_text, full: bool) -> None:
 
 
 @pytest.mark.slow
-def test_every_character(two, full: bool) -> None:
+def test_every_character(two, full):
     """Alone, between letters, and behind white space; a fifth of them, drawn anew, unless all are asked for."""
     step, high_step = (1, 1) if full else (5, 997)
     first = random.randrange(step)
@@ -71,7 +71,7 @@ def test_every_character(two, full: bool) -> None:
 
 
 @pytest.mark.slow
-def test_every_composition(two) -> None:
+def test_every_composition(two):
     composed = [chr(code) for code in range(0xE000, 0x30000) if unicodedata.decomposition(chr(code))]
     composed += [chr(code) for code in range(0xD800) if unicodedata.decomposition(chr(code))]
     composed += [chr(code) for code in range(0xAC00, 0xD7A4, 7)]
@@ -83,7 +83,7 @@ def test_every_composition(two) -> None:
 
 
 @pytest.mark.parametrize("parts", COMPOSED_LATER)
-def test_later_compositions_are_left_alone(two, parts: str) -> None:
+def test_later_compositions_are_left_alone(two, parts):
     ours, _ = two
     assert unicodedata.normalize("NFC", parts) != parts
     assert_equal(two, [parts])
@@ -91,14 +91,14 @@ def test_later_compositions_are_left_alone(two, parts: str) -> None:
 
 
 @given(texts=st.lists(st.one_of(TEXT, ODD_TEXT), max_size=6))
-def test_a_batch_is_its_texts_one_by_one(two, texts: list[str]) -> None:
+def test_a_batch_is_its_texts_one_by_one(two, texts):
     assert_equal(two, texts)
     ours, _ = two
     assert [row.tolist() for row in ours.ids(texts)] == [ours.ids([text])[0].tolist() for text in texts]
 
 
 @given(texts=st.lists(ODD_TEXT, max_size=6), head=st.lists(st.integers(0, 99), max_size=3), most=st.integers(0, 9))
-def test_rows_between_fixed_ids(two, texts: list[str], head: list[int], most: int) -> None:
+def test_rows_between_fixed_ids(two, texts, head, most):
     found, expected = (engine.encode(texts, head=head, tail=head[:1], most=most) for engine in two)
     assert found.ids.tolist() == expected.ids.tolist()
     assert found.offsets.tolist() == expected.offsets.tolist()
@@ -107,7 +107,7 @@ def test_rows_between_fixed_ids(two, texts: list[str], head: list[int], most: in
 
 
 @given(text=st.one_of(TEXT, ODD_TEXT))
-def test_offsets_are_ascending_and_inside(two, text: str) -> None:
+def test_offsets_are_ascending_and_inside(two, text):
     ours, _ = two
     offsets = ours.token_offsets(text)
     assert offsets.shape == (int(ours.count_tokens([text])[0]), 2)
@@ -121,7 +121,7 @@ FLAGS = ["single_word", "lstrip", "rstrip", "normalized", "special"]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("chosen", range(2 ** len(FLAGS)))
-def test_added_tokens_with_every_flag(chosen: int, full: bool) -> None:
+def test_added_tokens_with_every_flag(chosen, full):
     flags = {flag: bool(chosen >> place & 1) for place, flag in enumerate(FLAGS)}
     content = on_disk.with_added_tokens(*SPELLINGS, **flags)
     engines, engines_as_text = pair(content), pair(content)
@@ -139,18 +139,18 @@ SPELLINGS = ["[A]", "[A]B", "A]Bcd", "caf\u00e9", "e\u0301\u0323", "of"]
 AROUND = ["", "a", "_", " ", "\t\u3000", "<think>", ".", "\u0301", " cafe\u0301\n"]
 
 
-def test_one_spelling_of_two_tokens_is_not_supported() -> None:
+def test_one_spelling_of_two_tokens_is_not_supported():
     for spellings, flags in ((["the", "the"], {}), (["\u00e9", "e\u0301"], {"normalized": True})):
         with pytest.raises(NotImplementedError, match="same spelling"):
             _core.BpeTokenizer(on_disk.with_added_tokens(*spellings, **flags))
 
 
-def test_blanks_taken_twice_are_not_supported() -> None:
+def test_blanks_taken_twice_are_not_supported():
     with pytest.raises(NotImplementedError, match="begins with white space"):
         _core.BpeTokenizer(on_disk.with_added_tokens("<x>", "\n\n", rstrip=True))
 
 
-def unreachable_word() -> dict[str, object]:
+def unreachable_word():
     """A vocabulary with an entry that no merges lead to."""
     vocabulary = json.loads(on_disk.content())["model"]["vocab"]
     number = max(vocabulary.values()) + 1000
@@ -178,14 +178,14 @@ def unreachable_word() -> dict[str, object]:
     ],
     ids=" ".join,
 )
-def test_other_files_of_the_kind(changes: dict[str, object]) -> None:
+def test_other_files_of_the_kind(changes):
     assert_equal(
         pair(on_disk.edited({**changes, "post_processor": None})),
         [*on_disk.generated_texts(8, 300), " unreachably", "unreachably so unreachably", "x" * 300],
     )
 
 
-def test_ends_of_every_post_processor() -> None:
+def test_ends_of_every_post_processor():
     ends = json.loads(on_disk.content())["post_processor"]["processors"][1]
     begins = {**ends, "single": ends["single"][::-1]}
     for processor in (ends, begins, {"type": "Sequence", "processors": [begins]}, None):
@@ -229,7 +229,7 @@ UNSUPPORTED = [
 
 
 @pytest.mark.parametrize(("changes", "reason"), UNSUPPORTED, ids=[reason for _, reason in UNSUPPORTED])
-def test_files_of_other_kinds_are_named(changes: dict[str, object], reason: str) -> None:
+def test_files_of_other_kinds_are_named(changes, reason):
     with pytest.raises(NotImplementedError, match=reason):
         _core.BpeTokenizer(on_disk.edited(changes))
 
@@ -243,7 +243,7 @@ def test_files_of_other_kinds_are_named(changes: dict[str, object], reason: str)
     ],
     ids=range(10),
 )
-def test_malformed_files_are_refused(content: bytes, tmp_path: Path) -> None:
+def test_malformed_files_are_refused(content, tmp_path):
     with pytest.raises(ValueError, match="malformed"):
         _core.BpeTokenizer(content)
     (tmp_path / "tokenizer.json").write_bytes(content)
@@ -252,7 +252,7 @@ def test_malformed_files_are_refused(content: bytes, tmp_path: Path) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**6), st.binary(max_size=3)), max_size=3))
-def test_damaged_files_are_refused_or_read_alike(damages: list[tuple[int, bytes]]) -> None:
+def test_damaged_files_are_refused_or_read_alike(damages):
     content = on_disk.content(300)
     for place, damage in damages:
         place %= len(content)  # noqa: PLW2901
@@ -269,7 +269,7 @@ def test_damaged_files_are_refused_or_read_alike(damages: list[tuple[int, bytes]
         assert ours.encode([text], head=[], tail=[])[0].tolist() == theirs.encode(text, add_special_tokens=False).ids
 
 
-def test_the_library_reads_what_the_core_does_not(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_library_reads_what_the_core_does_not(tmp_path, caplog):
     folder = ModelFolder("some/model", "1", tmp_path)
     (tmp_path / "tokenizer.json").write_bytes(on_disk.edited({"normalizer": {"type": "NFKC"}}))
     caplog.set_level(logging.INFO, "semlex")
@@ -285,7 +285,7 @@ def test_the_library_reads_what_the_core_does_not(tmp_path: Path, caplog: pytest
         open_tokenizer(folder)
 
 
-def test_the_library_is_needed_for_those_files_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_library_is_needed_for_those_files_only(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "tokenizers", None)
     folder = ModelFolder("some/model", "1", tmp_path)
     (tmp_path / "tokenizer.json").write_bytes(on_disk.content())
@@ -295,13 +295,13 @@ def test_the_library_is_needed_for_those_files_only(tmp_path: Path, monkeypatch:
         open_tokenizer(folder)
 
 
-def test_pieces_without_end(two) -> None:
+def test_pieces_without_end(two):
     texts = ["-" * 100_000, "a" * 100_000, " " * 50_000 + "x", "\n" * 1000, "ab" * 20_000, "漢" * 5_000, "🏽" * 3000]
     texts += ["x" * length for length in range(85, 110)]
     assert_equal(two, texts, offsets=False)
 
 
-def test_several_threads(two) -> None:
+def test_several_threads(two):
     ours, _ = two
     texts = list(on_disk.generated_texts(9, 400))
     expected = ours.encode(texts).ids.tolist()
@@ -309,7 +309,7 @@ def test_several_threads(two) -> None:
         assert all(row.ids.tolist() == expected for row in pool.map(lambda _: ours.encode(texts), range(12)))
 
 
-def test_unusable_arguments_are_refused() -> None:
+def test_unusable_arguments_are_refused():
     tokenizer = _core.BpeTokenizer(on_disk.content())
     with pytest.raises(ValueError, match="most"):
         tokenizer.encode([], head=[], tail=[], most=-1)
@@ -320,7 +320,7 @@ def test_unusable_arguments_are_refused() -> None:
             call([1])
 
 
-def files_of(folder: Path) -> list[str]:
+def files_of(folder):
     """Every text of a folder: lines of JSON lose their braces, other files stand as they are."""
     texts = []
     for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"):
@@ -335,7 +335,7 @@ def files_of(folder: Path) -> list[str]:
 
 
 @pytest.mark.slow
-def test_texts_of_a_folder(request: pytest.FixtureRequest) -> None:
+def test_texts_of_a_folder(request):
     """Own texts: ``--texts FOLDER``, with the tokenizer of ``--tokenizer FILE`` or one of 8,000 entries."""
     folder, file = request.config.getoption("--texts"), request.config.getoption("--tokenizer")
     engines = pair(Path(file).read_bytes() if file else on_disk.content(8000))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from datetime import UTC, datetime
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,18 +18,18 @@ SURROGATE = "ab\ud800"
 F32_MIN, F32_MAX = float(np.finfo(np.float32).smallest_normal), float(np.finfo(np.float32).max)
 
 
-def float32(*values: Any) -> Any:
+def float32(*values):
     return np.array(values, dtype=np.float32)
 
 
-def nested(depth: int) -> Any:
-    value: Any = []
+def nested(depth):
+    value = []
     for _ in range(depth - 1):
         value = [value]
     return value
 
 
-def vector_twin(values: list[float], dimension: int | None) -> list[str]:
+def vector_twin(values, dimension):
     codes = []
     if len(values) != (len(values) if dimension is None else dimension) or not 1 <= len(values) <= 16_000:
         codes.append("wrong_dimension")
@@ -48,7 +47,7 @@ def vector_twin(values: list[float], dimension: int | None) -> list[str]:
     st.lists(st.lists(st.floats(width=32) | st.sampled_from([0.0, 1e-30, 3e38, 1e-19, 1e19]), max_size=12), max_size=5),
     st.none() | st.integers(0, 12),
 )
-def test_vectors_are_judged_as_by_the_twin(rows: list[list[float]], dimension: int | None) -> None:
+def test_vectors_are_judged_as_by_the_twin(rows, dimension):
     arrays = [np.array(row, dtype=np.float32) for row in rows]
     limits = None if dimension is None else {"dimension": dimension}
     found = validate_rows([("v", "vector", arrays, limits)], None)
@@ -62,7 +61,7 @@ def test_vectors_are_judged_as_by_the_twin(rows: list[list[float]], dimension: i
         assert dense == validate_rows([("v", "vector", same, limits)], None)
 
 
-def text_twin(text: str, min_chars: int, max_bytes: int) -> list[str]:
+def text_twin(text, min_chars, max_bytes):
     checks = {
         "nul": "\0" in text,
         "too_short": len(text) < min_chars,
@@ -78,7 +77,7 @@ def text_twin(text: str, min_chars: int, max_bytes: int) -> list[str]:
     st.integers(0, 9),
     st.integers(0, 20),
 )
-def test_texts_are_judged_as_by_the_twin(texts: list[str], min_chars: int, max_bytes: int) -> None:
+def test_texts_are_judged_as_by_the_twin(texts, min_chars, max_bytes):
     limits = {"min_chars": min_chars, "max_bytes": max_bytes}
     found = validate_rows([("t", "text", texts, limits)], None)
     expected = [(row, code) for row, text in enumerate(texts) for code in text_twin(text, min_chars, max_bytes)]
@@ -90,7 +89,7 @@ def test_texts_are_judged_as_by_the_twin(texts: list[str], min_chars: int, max_b
             assert texts[row][place] == "\0" or "\ud800" <= texts[row][place] <= "\udfff"
 
 
-def test_all_kinds_at_once_in_row_order() -> None:
+def test_all_kinds_at_once_in_row_order():
     fields = [
         ("id", "id", ["a", "", "i" * 513, "n\0", SURROGATE, None, 7], None),
         ("content", "text", ["ok", "x", None, "ok", "ok", "ok", b""], {"min_chars": 2, "max_bytes": 4}),
@@ -120,12 +119,12 @@ def test_all_kinds_at_once_in_row_order() -> None:
     ]
 
 
-def test_unequal_lengths_are_one_error_of_the_call() -> None:
+def test_unequal_lengths_are_one_error_of_the_call():
     found = validate_rows([("a", "text", ["x", "y"], None), ("b", "text", ["x"], None)], ["1", "2"])
     assert found == [(-1, None, "b", "length_differs", "2", "1")]
 
 
-def test_ids_at_their_bound() -> None:
+def test_ids_at_their_bound():
     assert validate_rows([("id", "id", ["i" * 512, "é" * 256], None)], None) == []
     assert [error[3:] for error in validate_rows([("id", "id", ["é" * 257], None)], None)] == [
         ("too_long", "512 bytes", "514 bytes")
@@ -143,20 +142,20 @@ def test_ids_at_their_bound() -> None:
         ("id", {1: 2}),
     ],
 )
-def test_a_wrong_limit_is_a_programming_error(kind: str, limits: Any) -> None:
+def test_a_wrong_limit_is_a_programming_error(kind, limits):
     with pytest.raises(ValueError, match="field"):
         validate_rows([("field", kind, ["a"], limits)], None)
 
 
 @given(st.text(st.sampled_from("ab_09pgZ-é\n "), max_size=60) | st.from_regex(r"\A[a-z_][a-z0-9_]{40,50}\Z"))
-def test_identifiers_are_judged_as_by_the_twin(name: str) -> None:
+def test_identifiers_are_judged_as_by_the_twin(name):
     good = re.fullmatch(r"[a-z_][a-z0-9_]{0,47}", name) is not None and not name.startswith("pg_")
     assert (validate_identifier(name) == []) == good
 
 
-def test_identifiers_report_every_rule() -> None:
+def test_identifiers_report_every_rule():
     codes = [error[3] for error in validate_identifier("pg_É" + "x" * 60)]
     assert codes == ["bad_identifier", "too_long", "reserved_name"]
     assert [error[3] for error in validate_identifier(SURROGATE)] == ["lone_surrogate"]
-    not_text: Any = 3
+    not_text = 3
     assert [error[3] for error in validate_identifier(not_text)] == ["wrong_type"]

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from semlex.clock import Clock
 from semlex.models import http_client
 from semlex.models.http_client import ModelServer
 from tests.support.model_servers import KEY, ModelServerDouble, echoed
@@ -14,33 +11,31 @@ from tests.support.waiting import LIMIT
 
 
 @pytest.fixture
-def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+def pauses(monkeypatch):
     """Waits between attempts are noted instead of waited."""
-    noted: list[float] = []
-
-    async def note(seconds: float, _clock: Clock) -> None:
+    noted = []
+    async def note(seconds, _clock):
         noted.append(seconds)
-
     monkeypatch.setattr(http_client, "_pause", note)
     return noted
 
 
 @pytest.fixture
-def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_keys(monkeypatch):
     """No key of this machine takes part."""
     for account in ("OPENAI", "OPENROUTER", "GEMINI", "GOOGLE", "SEMLEX_EMBEDDING"):
         monkeypatch.delenv(f"{account}_API_KEY", raising=False)
 
 
 @pytest.fixture
-def double() -> Iterator[ModelServerDouble]:
+def double():
     """A server that answers with what it was asked."""
     with ModelServerDouble(echoed) as running:
         yield running
 
 
 @pytest.fixture
-def server(double: ModelServerDouble, pauses: list[float]) -> Iterator[ModelServer]:
+def server(double, pauses):
     """The client of that server."""
     opened = ModelServer(f"{double.url}/v1", api_key=KEY, timeout=LIMIT)
     yield opened

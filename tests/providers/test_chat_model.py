@@ -82,7 +82,6 @@ def test_the_wire_format():
 def test_settings_that_a_server_does_not_take_are_left_out_from_then_on(refusal):
     def answer(request):
         return Reply(b"{}", refusal) if "temperature" in request.body else streamed("yes")
-
     with chat_server(lambda _: "") as double:
         double.answer = answer
         model = model_at(double)
@@ -164,11 +163,9 @@ def test_ten_megabytes_are_not_read(monkeypatch):
 def test_a_server_that_does_not_end_is_left(options, drips, message):
     body, sent, clock = events("a long answer") + b": more\n" * 100_000, itertools.count(1), ManualClock()
     middle = body.index(b"answer")
-
     def tick():
         if next(sent) >= middle:
             double.stopped.wait(PAUSE if drips else None)
-
     with chat_server(lambda _: "") as double:
         double.answer = lambda _: Reply(body, headers=EVENT_STREAM, manner="drip", tick=tick)
         model = model_at(double, clock, attempts=1, **options)
@@ -192,11 +189,9 @@ def test_the_time_until_an_answer_begins_is_not_for_its_rest():
 
 def test_a_server_that_says_nothing_is_left_at_its_time():
     clock = ManualClock()
-
     def answer(_request):
         clock.advance(60)
         double.stopped.wait()
-
     with chat_server(lambda _: "") as double:
         double.answer = answer
         model = model_at(double, clock, attempts=1, timeout=60)
@@ -206,11 +201,9 @@ def test_a_server_that_says_nothing_is_left_at_its_time():
 
 def test_nobody_waits_any_more():
     flag = cancellation.Flag()
-
     def answer(_request):
         flag.set()
         double.stopped.wait()
-
     with chat_server(lambda _: "") as double:
         double.answer = answer
         model = model_at(double)

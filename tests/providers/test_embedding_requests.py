@@ -128,10 +128,8 @@ def test_later_models_of_gemini_read_the_task_in_the_text():
 @pytest.mark.parametrize("code", [400, 413, 422])
 def test_a_server_without_base64_is_asked_for_numbers_once(code):
     right = openai_embeddings(DIMENSIONS)
-
     def answer(request):
         return Reply(b"{}", code) if request.body["encoding_format"] == "base64" else right(request)
-
     with ModelServerDouble(answer) as double:
         embedder = openai(double)
         for _ in range(3):
@@ -294,11 +292,9 @@ def test_the_tokenizer_of_the_model_in_the_local_cache(tmp_path, monkeypatch):
     file = tmp_path / "tokenizer.json"
     file.write_bytes(tokenizers_on_disk.content())
     asked = []
-
     def find_cached(name):
         asked.append(name)
         return find_model(str(tmp_path))
-
     monkeypatch.setattr(tokenizer, "find_cached", find_cached)
     assert OpenAIEmbedder("org/model", "http://localhost/v1").counter_name.startswith("tokenizer/")
     assert OpenAIEmbedder("model:8b", "http://localhost/v1").counter_name == "2*unicode-words/1"

@@ -98,10 +98,8 @@ def test_gemini_too(rows, faults, batch_size, dimensions):
 @given(rows=st.lists(LINES, min_size=1, max_size=20), most=st.integers(1, 8), code=st.sampled_from([400, 413, 422]))
 def test_a_batch_that_is_too_large_is_halved(rows, most, code):
     right = openai_embeddings(DIMENSIONS)
-
     def answer(request):
         return Reply(b"{}", code) if request.size > most else right(request)
-
     with ModelServerDouble(answer) as double:
         embedder = openai(double, batch_size=16)
         assert_allclose(embedder.embed_documents(rows), all_expected(rows), atol=1e-6)
@@ -114,10 +112,8 @@ def test_a_batch_that_is_too_large_is_halved(rows, most, code):
 def test_a_text_that_is_refused_is_named_by_its_row(count, data):
     row = data.draw(st.integers(0, count - 1))
     right = openai_embeddings(DIMENSIONS)
-
     def answer(request):
         return Reply(b"{}", 400) if "too long" in request.body["input"] else right(request)
-
     with ModelServerDouble(answer) as double:
         embedder = openai(double, batch_size=8)
         rows = ["text"] * count
@@ -141,10 +137,8 @@ def test_several_threads(double):
     embedder = openai(double, batch_size=3)
     rows = [f"text {number}" for number in range(20)]
     found = [None] * 6
-
     def embed(number):
         found[number] = embedder.embed_documents(rows)
-
     threads = [threading.Thread(target=embed, args=(number,)) for number in range(6)]
     for thread in threads:
         thread.start()
@@ -161,14 +155,12 @@ def test_several_threads(double):
 def entry(row, **changes):
     def change(content):
         content["data"][row].update(changes)
-
     return change
 
 
 def drop(row):
     def change(content):
         del content["data"][row]
-
     return change
 
 
@@ -246,10 +238,8 @@ def test_an_answer_of_gemini_that_cannot_be_used():
 
 def test_another_dimension_later_is_a_mismatch():
     width = [DIMENSIONS]
-
     def answer(request):
         return openai_embeddings(width[0])(request)
-
     with ModelServerDouble(answer) as double:
         for dimensions in (None, 4):
             width[0] = DIMENSIONS

@@ -5,9 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
@@ -38,12 +35,12 @@ WORDS = "Rotation of zymurgical keys befalls the quixotic gatekeeper, unwillingl
 LEAVE_OUT = "name the tokenizer.json that came with the model, or name no tokenizer"
 
 
-def digits(content: bytes) -> str:
+def digits(content):
     return hashlib.sha256(content).hexdigest()[:16]
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path):
     path = tmp_path / "model" / "tokenizer.json"
     path.parent.mkdir()
     path.write_bytes(KINDS["rust"])
@@ -56,9 +53,7 @@ def file(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("kind", KINDS)
 @SAME_SURROUNDINGS
 @given(rows=TEXTS)
-def test_it_counts_as_the_tokenizers_library_does(
-    tmp_path_factory: pytest.TempPathFactory, kind: str, rows: list[str]
-) -> None:
+def test_it_counts_as_the_tokenizers_library_does(tmp_path_factory, kind, rows):
     path = tmp_path_factory.getbasetemp() / f"{kind}.json"
     path.write_bytes(KINDS[kind])
     twin = Tokenizer.from_buffer(KINDS[kind])
@@ -69,7 +64,7 @@ def test_it_counts_as_the_tokenizers_library_does(
         assert len(embedder.token_offsets(row)) == embedder.count_tokens([row])[0]
 
 
-def test_a_file_its_folder_and_another_place_are_one_tokenizer(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_its_folder_and_another_place_are_one_tokenizer(file, monkeypatch):
     copy = file.with_name("copied.json")
     copy.write_bytes(file.read_bytes())
     monkeypatch.chdir(file.parent)
@@ -83,14 +78,14 @@ def test_a_file_its_folder_and_another_place_are_one_tokenizer(file: Path, monke
     [b"", b"{}", b"[]", b"\x00\xff", KINDS["rust"][:-100], KINDS["tokenizers"][:-100], b'{"model": {"type": "BPE"}}'],
     ids=range(7),
 )
-def test_a_broken_file_is_named(file: Path, content: bytes) -> None:
+def test_a_broken_file_is_named(file, content):
     file.write_bytes(content)
     with pytest.raises(ConfigurationError, match=LEAVE_OUT) as refused:
         OpenAIEmbedder("m", ADDRESS, tokenizer=file).count_tokens(["a"])
     assert f"{file} is not in the form of a tokenizer.json" in str(refused.value)
 
 
-def test_a_missing_file_is_named(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_file_is_named(file, monkeypatch):
     file.unlink()
     for given_path, named in (
         (file, file),
@@ -108,7 +103,7 @@ def test_a_missing_file_is_named(file: Path, monkeypatch: pytest.MonkeyPatch) ->
         given_tokenizer(file)
 
 
-def test_a_kind_that_needs_a_package_says_so(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kind_that_needs_a_package_says_so(file, monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     assert given_tokenizer(file).engine == "rust"
     file.write_bytes(KINDS["tokenizers"])
@@ -126,16 +121,16 @@ def test_a_kind_that_needs_a_package_says_so(file: Path, monkeypatch: pytest.Mon
         (HashEmbedder(8), "give the tokenizer to your embedder"),
     ],
 )
-def test_a_model_that_is_behind_no_server_has_its_own(model: Any, message: str, file: Path) -> None:
+def test_a_model_that_is_behind_no_server_has_its_own(model, message, file):
     with pytest.raises(ConfigurationError, match=f"name of a model behind a server: {message}"):
         choose_embedder(model, tokenizer=file)
 
 
-def test_every_name_of_a_server_takes_one(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_name_of_a_server_takes_one(file, monkeypatch):
     for variable in ("OPENAI_API_KEY", "OPENROUTER_API_KEY", "GEMINI_API_KEY"):
         monkeypatch.setenv(variable, "x")
     names = ("openai:m", "openrouter:m", "gemini:m", "ollama:m", f"{ADDRESS}#m")
-    counters = {choose_embedder(name, tokenizer=file).model.counter_name for name in names}  # type: ignore[union-attr]
+    counters = {choose_embedder(name, tokenizer=file).model.counter_name for name in names}
     assert counters == {f"tokenizer/{digits(file.read_bytes())}"}
 
 
@@ -143,20 +138,20 @@ def test_every_name_of_a_server_takes_one(file: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.fixture
-def double() -> Iterator[ModelServerDouble]:
+def double():
     with ModelServerDouble(openai_embeddings(DIMENSIONS)) as running:
         yield running
 
 
 @pytest.fixture
-def docs(tmp_path: Path) -> Path:
+def docs(tmp_path):
     root = tmp_path / "docs"
     root.mkdir()
     (root / "a.md").write_text(f"# Keys\n\n{WORDS * 60}\n\n# Fruit\n\n{WORDS * 3}", encoding="utf-8")
     return root
 
 
-def stored(url: str) -> tuple[str, list[tuple[str, int]]]:
+def stored(url):
     """What counts the tokens of the collection, and its chunks with their tokens."""
     with psycopg.connect(url) as connection:
         counters = connection.execute("SELECT token_counter FROM semlex.collection").fetchall()
@@ -165,9 +160,7 @@ def stored(url: str) -> tuple[str, list[tuple[str, int]]]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_chunks_are_bounded_by_its_tokens(
-    database_url: str, double: ModelServerDouble, docs: Path, file: Path, kind: str
-) -> None:
+def test_chunks_are_bounded_by_its_tokens(database_url, double, docs, file, kind):
     file.write_bytes(KINDS[kind])
     twin = Tokenizer.from_buffer(KINDS[kind])
     model = f"{double.url}/v1#m"
@@ -187,7 +180,7 @@ def test_chunks_are_bounded_by_its_tokens(
 
 
 @pytest.fixture
-def made(database_url: str, double: ModelServerDouble, docs: Path, file: Path) -> dict[str, Any]:
+def made(database_url, double, docs, file):
     """What opens a collection whose chunks were counted by the file, without the file."""
     options = {"db_url": database_url, "models": [f"{double.url}/v1#m"]}
     with SyncRetriever(database_url, f"{double.url}/v1#m", tokenizer=file) as retriever:
@@ -195,7 +188,7 @@ def made(database_url: str, double: ModelServerDouble, docs: Path, file: Path) -
     return options
 
 
-def test_without_it_the_collection_is_searched_and_not_written(made: dict[str, Any], docs: Path, file: Path) -> None:
+def test_without_it_the_collection_is_searched_and_not_written(made, docs, file):
     known = f"tokenizer/{digits(file.read_bytes())}"
     other = file.with_name("other.json")
     other.write_bytes(KINDS["tokenizers"])
@@ -216,7 +209,7 @@ def test_without_it_the_collection_is_searched_and_not_written(made: dict[str, A
 
 
 @pytest.mark.parametrize("counter", ["unicode-words/1", "2*unicode-words/1"])
-def test_a_collection_that_counts_words_goes_on(made: dict[str, Any], docs: Path, file: Path, counter: str) -> None:
+def test_a_collection_that_counts_words_goes_on(made, docs, file, counter):
     with psycopg.connect(made["db_url"]) as connection:
         connection.execute("UPDATE semlex.collection SET token_counter = %s", [counter])
     with SyncRetriever(**made) as retriever:
@@ -239,7 +232,7 @@ def test_a_collection_that_counts_words_goes_on(made: dict[str, Any], docs: Path
 
 
 @pytest.mark.slow
-def test_a_default_is_for_models_behind_servers_alone(database_url: str, docs: Path, file: Path) -> None:
+def test_a_default_is_for_models_behind_servers_alone(database_url, docs, file):
     defaults = {"tokenizer": str(file)}
     for collection, model in (("words", "none"), ("static", "static"), ("own", HashEmbedder(8))):
         with SyncRetriever(database_url, model, collection=collection, defaults=defaults) as retriever:
@@ -247,14 +240,14 @@ def test_a_default_is_for_models_behind_servers_alone(database_url: str, docs: P
             assert retriever.status().token_counter != f"tokenizer/{digits(file.read_bytes())}"
 
 
-def test_a_broken_one_makes_no_collection(database_url: str, double: ModelServerDouble, file: Path) -> None:
+def test_a_broken_one_makes_no_collection(database_url, double, file):
     file.write_bytes(b"{")
     for options in ({"tokenizer": file}, {"defaults": {"tokenizer": str(file)}}):
         with pytest.raises(ConfigurationError, match="is not in the form"):
             SyncRetriever(database_url, f"{double.url}/v1#m", **options).initialize()
     for wrong in (5, b"tokenizer.json", ""):
         with pytest.raises(ConfigurationError, match="tokenizer"):
-            SyncRetriever(database_url, f"{double.url}/v1#m", tokenizer=wrong).initialize()  # type: ignore[arg-type]
+            SyncRetriever(database_url, f"{double.url}/v1#m", tokenizer=wrong).initialize()
     with psycopg.connect(database_url) as connection:
         assert connection.execute("SELECT name FROM semlex.collection").fetchall() == []
 
@@ -263,7 +256,7 @@ def test_a_broken_one_makes_no_collection(database_url: str, double: ModelServer
 
 
 @pytest.mark.slow
-def test_the_command_line(database_url: str, double: ModelServerDouble, docs: Path, file: Path) -> None:
+def test_the_command_line(database_url, double, docs, file):
     shell = Shell(database_url, docs.parent)
     shell.environment |= {"SEMLEX_MODELS": f"{double.url}/v1#m", "SEMLEX_KEEP_ALIVE": "0"}
     model = ("--model", f"{double.url}/v1#m", "--tokenizer", str(file))

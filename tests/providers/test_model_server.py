@@ -53,11 +53,9 @@ def test_nothing_is_sent_before_the_first_request(double):
 
 def test_no_more_than_so_many_at_once():
     meeting = threading.Barrier(3)
-
     def answer(request):
         meeting.wait(60)  # breaks, and fails the request, unless three are here together
         return echoed(request)
-
     with ModelServerDouble(answer) as double:
         server = ModelServer(double.url, concurrency=3, attempts=1)
         server.map(partial(server.post, "/x"), [{"input": [number]} for number in range(12)])
@@ -75,10 +73,8 @@ def test_the_first_failure_ends_the_others(server, double):
 @pytest.mark.slow
 def test_several_threads(server):
     answers = [None] * 8
-
     def ask(number):
         answers[number] = server.post("/x", {"input": [number]})["body"]["input"]
-
     threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
     for thread in threads:
         thread.start()
@@ -105,12 +101,10 @@ def test_nothing_is_sent_when_nobody_waits(server, double):
 @pytest.mark.parametrize("count", [1, 9])
 def test_an_answer_that_nobody_waits_for_is_left(count):
     flag = cancellation.Flag()
-
     def answer(request):
         flag.set()
         double.stopped.wait()  # the server answers when everybody has left
         return echoed(request)
-
     with ModelServerDouble(answer) as double:
         server = ModelServer(double.url, timeout=600)
         with cancellation.abandoned_by(flag), pytest.raises(WorkAbandonedError):
@@ -121,11 +115,9 @@ def test_an_answer_that_nobody_waits_for_is_left(count):
 
 def test_a_wait_ends_when_nobody_waits_for_it():
     flag, clock = cancellation.Flag(), ManualClock()
-
     def give_up():
         until(lambda: clock.waits == [30])
         flag.set()
-
     thread = threading.Thread(target=give_up)
     thread.start()
     with ModelServerDouble(echoed, [status(429, Retry_After="30")]) as double:
@@ -151,12 +143,10 @@ def test_a_wait_lasts_as_long_as_the_server_asks():
 
 def test_a_look_up_that_hangs_is_left_behind(monkeypatch):
     clock, ended = ManualClock(), threading.Event()
-
     def look_up(*_, **__):
         clock.advance(60)
         ended.wait(60)
         raise OSError
-
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
     server = ModelServer("http://models.example/v1", timeout=60, attempts=1, clock=clock)
     with pytest.raises(ModelServerError, match="did not answer in time"):
@@ -179,20 +169,16 @@ def test_closing(server):
 
 def test_closing_during_a_request(pauses):
     asked = threading.Event()
-
     def answer(request):
         asked.set()
         double.stopped.wait(60)
         return echoed(request)
-
     with ModelServerDouble(answer) as double:
         server = ModelServer(double.url, timeout=60)
-
         def close():
             asked.wait(60)
             server.close()
             double.stopped.set()
-
         threading.Thread(target=close).start()
         with pytest.raises(ModelError, match="was closed"):
             server.post("/x", {"input": []})

@@ -169,7 +169,6 @@ def test_a_time_out_bounds_the_whole_answer(double, pauses):
 
 def test_a_time_out_bounds_the_headers_as_well(pauses):
     stopped, clock = threading.Event(), ManualClock()
-
     def serve(listener):
         connection, _ = listener.accept()
         with connection, suppress(OSError):
@@ -177,7 +176,6 @@ def test_a_time_out_bounds_the_headers_as_well(pauses):
             while not stopped.is_set():
                 connection.sendall(b"x")
                 clock.advance(0.01)
-
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=serve, args=(listener,))
         thread.start()
@@ -209,11 +207,7 @@ any_fault = st.one_of(
 @settings(max_examples=examples(40))
 @given(faults=st.lists(any_fault, min_size=3, max_size=3), text=quiet_text)
 def test_keys_and_texts_are_never_told(faults, text):
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        all_log_lines() as records,
-        ModelServerDouble(echoed, faults) as double,
-    ):
+    with pytest.MonkeyPatch.context() as patch, all_log_lines() as records, ModelServerDouble(echoed, faults) as double:
         patch.setattr(module, "_pause", AsyncMock())
         server = ModelServer(double.url, api_key=KEY, attempts=3)
         told = [repr(server), str(server)]

@@ -35,7 +35,7 @@ def short_waits():
         yield
 
 
-def opinion(text: str) -> float:
+def opinion(text):
     """The model's score of a text, 0 to 10."""
     return hashlib.sha256(text.encode()).digest()[0] % 101 / 10
 
@@ -85,12 +85,10 @@ def served(answer=judge, faults=(), **options):
 @given(TEXTS, st.integers(1, 4), st.lists(st.sampled_from(RETRIED), max_size=3), st.integers(0, 99))
 def test_a_score_is_the_texts_own_whatever_order_batches_and_faults(texts, batch_size, faults, seed):
     shuffle = random.Random(seed).shuffle
-
     def in_any_order(request):
         rows = json.loads(judge(request)["choices"][0]["message"]["content"])["scores"]
         shuffle(rows)
         return scored(rows)
-
     with served(in_any_order, faults, batch_size=batch_size) as (reranker, _):
         scores = reranker.score(QUERY, texts)
     assert scores.dtype == np.float32
@@ -204,7 +202,6 @@ def test_an_answer_of_another_form_is_refused():
 def test_settings_that_the_model_does_not_take_are_left_out_from_then_on(refusal):
     def answer(request):
         return Reply(b"{}", refusal) if "temperature" in request.body else judge(request)
-
     with served(answer) as (reranker, double):
         assert np.array_equal(reranker.score(QUERY, ["one"]), expected(["one"]))
         reranker.score(QUERY, ["one"])

@@ -19,7 +19,6 @@ from semlex.errors import ConfigurationError, ModelError, ModelServerError, Vali
 from semlex.models import http_client
 from semlex.reranking.base import Reranker
 from semlex.reranking.remote import CohereReranker, TEIReranker, read_scores
-from tests.support import model_servers
 from tests.support.leaks import all_log_lines, shown
 from tests.support.model_servers import ModelServerDouble, Reply, altered, cut, echo, raw, status
 from tests.support.properties import examples
@@ -30,7 +29,7 @@ TEXTS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=20),
 RETRIED = [status(429, Retry_After="0"), status(500), status(502), status(503), status(504), status(408), cut]
 
 
-def relevance(text: str) -> float:
+def relevance(text):
     """A score that depends on the text alone, exact in float32."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:2]) / 65536
 
@@ -43,19 +42,19 @@ class Form:
     sent: str  # field of the request that holds the texts
     given: str  # field of the answer that holds a score
 
-    def rows(self, request: model_servers.Request) -> list[dict[str, Any]]:
+    def rows(self, request):
         texts = request.body[self.sent]
         rows = [{"index": index, self.given: relevance(text)} for index, text in enumerate(texts)]
         return sorted(rows, key=lambda row: -row[self.given])
 
-    def answer(self, request: model_servers.Request) -> Any:
+    def answer(self, request):
         rows = self.rows(request)
         return {"id": "1", "results": rows, "meta": {}} if self.given == "relevance_score" else rows
 
-    def of(self, answer: Any) -> list[dict[str, Any]]:
+    def of(self, answer):
         return answer["results"] if self.given == "relevance_score" else answer
 
-    def changed(self, change: Callable[[list[dict[str, Any]]], None]) -> model_servers.Fault:
+    def changed(self, change):
         """A fault: the right rows after a change in place."""
         return altered(lambda answer: change(self.of(answer)))
 
@@ -108,12 +107,10 @@ def expected(texts):
 def test_a_score_is_the_texts_own_whatever_order_batches_and_faults(name, texts, batch_size, faults, seed):
     form = FORMS[name]
     shuffle = random.Random(seed).shuffle
-
     def in_any_order(request):
         content = form.answer(request)
         shuffle(form.of(content))
         return content
-
     with served(form, in_any_order, faults, batch_size=batch_size) as (reranker, _):
         scores = reranker.score(QUERY, texts)
     assert scores.dtype == np.float32
@@ -172,7 +169,6 @@ def test_more_texts_than_the_servers_bound_are_several_requests(name, most):
 def test_a_batch_that_is_too_large_for_the_server_is_halved(form, refusal):
     def answer(request):
         return Reply(b"{}", refusal) if request.size > 3 else form.answer(request)
-
     texts = [f"text {number}" for number in range(20)]
     with served(form, answer, batch_size=16) as (reranker, double):
         scores = reranker.score(QUERY, texts)
@@ -216,7 +212,6 @@ OTHER_FORMS = (b"[]", b"{}", b"null", b"3", b'{"results": {}}', b'{"results": nu
 def test_an_answer_that_is_not_one_finite_score_a_text_is_refused(form):
     def scored(score):
         return form.changed(lambda rows: rows[0].update({form.given: score}))
-
     outside = "raw_scores=True" if form is FORMS["cohere"] else "expected 0 to"
     wrong = [(form.changed(lambda rows, change=change: change(rows) and None), told) for change, told in WRONG_ROWS]
     wrong += [(scored(score), "finite number") for score in NO_NUMBERS]

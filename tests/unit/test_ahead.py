@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 import pytest
@@ -17,12 +16,12 @@ from tests.support.waiting import eventually, turns
 class Source:
     """Items that are made one after the other, and who is at work."""
 
-    def __init__(self, items: list[int], fails_at: int | None = None) -> None:
+    def __init__(self, items, fails_at=None):
         self.items, self.fails_at = items, fails_at
-        self.made: list[int] = []
+        self.made = []
         self.is_closed = False
 
-    async def __call__(self) -> AsyncGenerator[int, None]:
+    async def __call__(self):
         try:
             for number, item in enumerate(self.items):
                 await asyncio.sleep(0)
@@ -35,8 +34,8 @@ class Source:
 
 
 @given(st.lists(st.integers(1), max_size=8), st.integers(1, 4))
-def test_the_same_items_however_many_stages(items: list[int], stages: int) -> None:
-    async def run() -> list[int]:
+def test_the_same_items_however_many_stages(items, stages):
+    async def run():
         source = Source(items)
         stream = source()
         for _ in range(stages):
@@ -50,11 +49,10 @@ def test_the_same_items_however_many_stages(items: list[int], stages: int) -> No
                 assert len(source.made) <= len(taken) + stages
         assert source.is_closed
         return taken
-
     assert asyncio.run(run()) == items
 
 
-async def test_the_next_one_is_made_meanwhile() -> None:
+async def test_the_next_one_is_made_meanwhile():
     source = Source([1, 2, 3])
     stream = ahead(source())
     assert await anext(stream) == 1
@@ -67,8 +65,8 @@ async def test_the_next_one_is_made_meanwhile() -> None:
 
 
 @given(st.integers(0, 4), st.integers(1, 3))
-def test_what_was_made_before_an_error_is_given_on(fails_at: int, stages: int) -> None:
-    async def run() -> None:
+def test_what_was_made_before_an_error_is_given_on(fails_at, stages):
+    async def run():
         source = Source(list(range(1, 6)), fails_at)
         stream = source()
         for _ in range(stages):
@@ -77,18 +75,15 @@ def test_what_was_made_before_an_error_is_given_on(fails_at: int, stages: int) -
         with pytest.raises(RuntimeError):
             await anext(stream)
         assert source.is_closed
-
     asyncio.run(run())
 
 
-async def test_a_caller_that_is_cancelled_leaves_nobody_at_work() -> None:
+async def test_a_caller_that_is_cancelled_leaves_nobody_at_work():
     source = Source(list(range(1, 1000)))
-
-    async def work() -> None:
+    async def work():
         async with aclosing(ahead(ahead(source()))) as stream:
             async for _ in stream:
                 await asyncio.Event().wait()
-
     before = asyncio.all_tasks()
     task = asyncio.create_task(work())
     await eventually(lambda: source.made == [1, 2, 3])  # one with the caller, one in each stage

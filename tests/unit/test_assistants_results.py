@@ -15,7 +15,7 @@ texts = st.text(max_size=30) | st.text(st.characters(max_codepoint=127), max_siz
 @example(text="a\x1bb", metadata={})
 @example(text="a\\rb", metadata={"\x0c": "\x08"})
 @example(text="é\u200bü", metadata={})
-def test_the_structure_is_cleaned(text: str, metadata: dict[str, object]) -> None:
+def test_the_structure_is_cleaned(text, metadata):
     """The slow twin cleans every result."""
     value = {"collection": "a", "chunk": {"content": text, "metadata": metadata, "page": None}, "start": 0}
     assert tool_result(value, text).structured_content == cleaned(value)

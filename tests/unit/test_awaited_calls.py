@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator
-from typing import Any
 
 import pytest
 
@@ -16,21 +14,21 @@ from semlex.retriever.synchronous import LoopRunner, LoopThread
 class Opened:
     """What a runner opens; it notes what happens to its calls."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.began, self.ended = threading.Event(), threading.Event()
 
-    async def initialize(self) -> None: ...
+    async def initialize(self): ...
 
-    async def close(self) -> None: ...
+    async def close(self): ...
 
-    async def double(self, number: int) -> tuple[int, str]:
+    async def double(self, number):
         await asyncio.sleep(0)
         return 2 * number, threading.current_thread().name
 
-    async def fail(self) -> None:
+    async def fail(self):
         raise KeyError("gone")
 
-    async def hang(self) -> None:
+    async def hang(self):
         self.began.set()
         try:
             await asyncio.Event().wait()
@@ -39,26 +37,26 @@ class Opened:
 
 
 @pytest.fixture
-def opened() -> Opened:
+def opened():
     return Opened()
 
 
 @pytest.fixture
-def runner(opened: Opened) -> Iterator[LoopRunner]:
+def runner(opened):
     runner = LoopRunner(opened)
     runner.initialize()
     yield runner
     runner.close()
 
 
-async def test_results_and_errors_arrive(runner: LoopRunner, opened: Opened) -> None:
+async def test_results_and_errors_arrive(runner, opened):
     found = await asyncio.gather(*(runner.awaited(opened.double, number) for number in range(20)))
     assert found == [(2 * number, "semlex-loop") for number in range(20)]
     with pytest.raises(KeyError, match="gone"):
         await runner.awaited(opened.fail)
 
 
-async def test_the_caller_s_loop_goes_on(runner: LoopRunner, opened: Opened) -> None:
+async def test_the_caller_s_loop_goes_on(runner, opened):
     waiting = asyncio.create_task(runner.awaited(opened.hang))
     assert await asyncio.to_thread(opened.began.wait, 60)
     assert await runner.awaited(opened.double, 4) == (8, "semlex-loop")
@@ -69,7 +67,7 @@ async def test_the_caller_s_loop_goes_on(runner: LoopRunner, opened: Opened) -> 
     assert await asyncio.to_thread(opened.ended.wait, 60)  # the call was stopped with its caller
 
 
-async def test_a_call_ends_when_another_thread_closes(runner: LoopRunner, opened: Opened) -> None:
+async def test_a_call_ends_when_another_thread_closes(runner, opened):
     waiting = asyncio.create_task(runner.awaited(opened.hang))
     assert await asyncio.to_thread(opened.began.wait, 60)
     await asyncio.to_thread(runner.close)
@@ -79,20 +77,15 @@ async def test_a_call_ends_when_another_thread_closes(runner: LoopRunner, opened
         await runner.awaited(opened.double, 1)
 
 
-def test_ctrl_c_while_a_call_is_handed_over_ends_an_iteration(
-    runner: LoopRunner, opened: Opened, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_while_a_call_is_handed_over_ends_an_iteration(runner, opened, monkeypatch):
     submit = LoopThread._submit
-
-    async def numbers() -> AsyncIterator[int]:
+    async def numbers():
         yield 1
         await opened.hang()
-
-    def interrupted(self: LoopThread, method: Any) -> None:
+    def interrupted(self, method):
         submit(self, method)
         monkeypatch.undo()
         raise KeyboardInterrupt
-
     items = runner.iterate(numbers())
     assert next(items) == 1
     monkeypatch.setattr(LoopThread, "_submit", interrupted)

@@ -25,7 +25,7 @@ class Store:
     last: dict[str, int] = field(default_factory=dict)
     cancelled: set[int] = field(default_factory=set)
 
-    async def write(self, number: int, batch: Batch, *, fails: bool = False) -> int:
+    async def write(self, number, batch, *, fails=False):
         ids, count = batch
         assert all(ids.isdisjoint(others) for others in self.at_work.values())
         self.at_work[number] = ids
@@ -44,15 +44,13 @@ class Store:
 
 
 @given(BATCHES, st.integers(1, 3))
-def test_the_last_batch_of_an_id_counts(batches: list[Batch], at_once: int) -> None:
+def test_the_last_batch_of_an_id_counts(batches, at_once):
     store, told = Store(), [0]
     writes = BatchWrites(at_once, told.append)
-
-    async def run() -> None:
+    async def run():
         async with writes:
             for number, batch in enumerate(batches):
                 await writes.begin(10, batch[0], store.write(number, batch))
-
     asyncio.run(run())
     assert store.last == {one: number for number, (ids, _) in enumerate(batches) for one in ids}
     assert store.most <= at_once
@@ -61,19 +59,15 @@ def test_the_last_batch_of_an_id_counts(batches: list[Batch], at_once: int) -> N
 
 
 @given(BATCHES.filter(len), st.integers(1, 3), st.data())
-def test_an_error_is_raised_and_what_was_beside_it_is_finished(
-    batches: list[Batch], at_once: int, data: st.DataObject
-) -> None:
+def test_an_error_is_raised_and_what_was_beside_it_is_finished(batches, at_once, data):
     store, wrong = Store(), data.draw(st.integers(0, len(batches) - 1))
-    begun: list[int] = []
+    begun = []
     writes = BatchWrites(at_once)
-
-    async def run() -> None:
+    async def run():
         async with writes:
             for number, batch in enumerate(batches):
                 await writes.begin(number, batch[0], store.write(number, batch, fails=number == wrong))
                 begun.append(number)
-
     with pytest.raises(RuntimeError):
         asyncio.run(run())
     assert not store.at_work
@@ -82,7 +76,7 @@ def test_an_error_is_raised_and_what_was_beside_it_is_finished(
 
 
 @pytest.mark.parametrize("stops", [KeyboardInterrupt, asyncio.CancelledError])
-async def test_what_is_under_way_is_given_up_with_the_block(stops: type[BaseException]) -> None:
+async def test_what_is_under_way_is_given_up_with_the_block(stops):
     store = Store()
     with pytest.raises(stops):  # noqa: PT012
         async with BatchWrites(2) as writes:
@@ -94,7 +88,7 @@ async def test_what_is_under_way_is_given_up_with_the_block(stops: type[BaseExce
     assert not store.at_work
 
 
-async def test_batches_apart_are_written_at_once() -> None:
+async def test_batches_apart_are_written_at_once():
     store = Store()
     async with BatchWrites(2) as writes:
         for number, one in enumerate("abc"):

@@ -14,7 +14,7 @@ from semlex.diagnostics.checkup_sections import MAX_REPEATS, choose, docstring_o
 from semlex.store.query.surroundings import SectionChunk, SectionRow
 
 
-def chunk(text: str, *path: str, context: str | None = None) -> SectionChunk:
+def chunk(text, *path, context=None):
     return SectionChunk((UUID(int=1), "c"), "a.md", None, " > ".join(path) if context is None else context, text, path)
 
 
@@ -34,7 +34,7 @@ def chunk(text: str, *path: str, context: str | None = None) -> SectionChunk:
         ("x" * 256, "# " + "x" * 300 + "\nbody", "body"),
     ],
 )
-def test_the_lines_of_a_heading_go(heading: str, text: str, rest: str) -> None:
+def test_the_lines_of_a_heading_go(heading, text, rest):
     assert without(heading, chunk(text, heading))[1] == rest
 
 
@@ -51,12 +51,12 @@ def test_the_lines_of_a_heading_go(heading: str, text: str, rest: str) -> None:
         (("A", "B"), "written by hand > b", "written by hand"),
     ],
 )
-def test_the_heading_goes_from_above(path: tuple[str, ...], context: str, rest: str) -> None:
+def test_the_heading_goes_from_above(path, context, rest):
     assert without("B", chunk("text", *path, context=context))[0] == rest
 
 
 @given(heading=st.text(max_size=40), text=st.text(max_size=200), title=st.text(max_size=20))
-def test_what_stays_was_there(heading: str, text: str, title: str) -> None:
+def test_what_stays_was_there(heading, text, title):
     context, rest = without(heading, chunk(text, heading, context=f"{title} > {heading}"))
     kept = iter(text)
     assert all(character in kept for character in rest)  # in its order
@@ -67,7 +67,7 @@ def test_what_stays_was_there(heading: str, text: str, title: str) -> None:
 
 
 @given(st.text(alphabet=st.characters(codec="utf-8"), max_size=1200) | st.text('ab -"«»“”„\n\t', max_size=40))
-def test_a_question_demands_and_excludes_nothing(heading: str) -> None:
+def test_a_question_demands_and_excludes_nothing(heading):
     question = question_of(heading)
     query = Analyzer("english").query(question)
     assert not query.phrases
@@ -89,7 +89,7 @@ rows = st.lists(
 
 
 @given(rows=rows, seed=st.integers(0, 5))
-def test_every_heading_is_asked_or_counted(rows: list[SectionRow], seed: int) -> None:
+def test_every_heading_is_asked_or_counted(rows, seed):
     choice = choose(rows, seed)
     assert choice.headings == len(choice.sections) + choice.repeated + choice.wide + choice.wordless
     assert choice.chunks.total() == sum(row.chunks for row in rows)
@@ -108,5 +108,5 @@ def test_every_heading_is_asked_or_counted(rows: list[SectionRow], seed: int) ->
         ('def f():\n    return """no"""\n', ""),
     ],
 )
-def test_first_lines_of_docstrings(code: str, line: str) -> None:
+def test_first_lines_of_docstrings(code, line):
     assert docstring_of([chunk(code)]) == line

@@ -28,15 +28,12 @@ def test_true_quotes_are_found_and_others_are_not(seed):
     texts = [passage(draw), passage(draw)]
     evidence = Evidence(context_of(texts, first_line=7))
     quote = true_quote(draw, texts[1])
-
     citation, place = found(evidence, texts[1], 2, quote)
     assert (citation.verdict, place, citation.document) == ("exact", quote, "2.md")
     assert citation.line == 7 + texts[1].count("\n", 0, citation.char_start - 1000)
-
     citation, place = found(evidence, texts[1], 2, other_spelling(draw, quote))
     assert citation.is_verified
     assert place.strip(EDGES).split() == quote.strip(EDGES).split()
-
     for wrong, verdicts in ((altered_quote(draw, quote), {"altered"}), (invented_quote(draw, quote), {"not found"})):
         citation, _ = found(evidence, texts[1], 2, wrong)
         # Leaving out one of two equal words leaves a quote that is there.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -24,15 +23,13 @@ OBJECT = st.dictionaries(NAME, VALUE, min_size=1, max_size=3)
 NAMES = st.lists(NAME, min_size=1, max_size=3, unique=True)
 
 
-def printed(columns: Columns, *values: dict[str, Any]) -> list[str]:
+def printed(columns, *values):
     return [*(line for value in values for line in columns.lines(value)), *columns.end()]
 
 
 @pytest.mark.slow
 @given(values=st.lists(OBJECT, max_size=5), names=NAMES, header=st.booleans())
-def test_lines_have_the_keys_of_the_objects_that_have_them(
-    values: list[dict[str, Any]], names: list[str], header: bool
-) -> None:
+def test_lines_have_the_keys_of_the_objects_that_have_them(values, names, header):
     having = [value for value in values if value.keys() >= set(names)]
     if values and not having:
         with pytest.raises(ConfigurationError, match="--fields"):
@@ -45,13 +42,13 @@ def test_lines_have_the_keys_of_the_objects_that_have_them(
     assert all(line.count("\t") == len(names) - 1 and line.isprintable() == ("\t" not in line) for line in lines)
 
 
-def test_keys_inside_of_objects_and_lists() -> None:
+def test_keys_inside_of_objects_and_lists():
     value = {"metadata": {"year": 2020, "a.b": 1}, "path": ["x", "y"], "hits": [{"id": 1}, {"id": 2}, {}]}
     columns = Columns(("metadata.year", "metadata.a.b", "path.1", "path.7", "hits.id"), as_json=False, header=False)
     assert printed(columns, value) == ["2020\t1\ty\t\t[1, 2]"]
 
 
-def test_what_no_object_has_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_no_object_has_is_told(capsys):
     columns = Columns(("id", "metadata.yaer"), as_json=False, header=True)
     assert printed(columns, {"id": "x", "metadata": {"year": 1}}) == ["id\tmetadata.yaer", "x\t"]
     assert "'metadata.yaer': did you mean metadata.year" in capsys.readouterr().err
@@ -61,19 +58,19 @@ def test_what_no_object_has_is_told(capsys: pytest.CaptureFixture[str]) -> None:
         printed(Columns(("a", "b"), as_json=False, header=True), {"a": 1}, {"b": 1})
 
 
-def test_warnings_of_lines_that_are_left_out_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_warnings_of_lines_that_are_left_out_are_told(capsys):
     columns = Columns(("id",), as_json=True, header=True)
     assert printed(columns, {"id": 1}, {"type": "summary", "warnings": ["words alone\nanswered"]}) == ['{"id": 1}']
     assert "note: words alone\\nanswered" in capsys.readouterr().err
 
 
-def test_nothing_found_is_a_header() -> None:
+def test_nothing_found_is_a_header():
     assert printed(Columns(("id", "line"), as_json=False, header=True)) == ["id\tline"]
     assert printed(Columns(("id", "line"), as_json=False, header=False)) == []
     assert printed(Columns(("id", "line"), as_json=True, header=True)) == []
 
 
-def test_names_stand_between_commas() -> None:
+def test_names_stand_between_commas():
     with choosing(" id, line ,,id", as_json=False, header=True) as columns:
         assert columns is not None
         assert columns.names == ("id", "line")
@@ -81,5 +78,5 @@ def test_names_stand_between_commas() -> None:
         pass
 
 
-def test_control_characters_stay_inside_json() -> None:
+def test_control_characters_stay_inside_json():
     assert json_text({"a": "\x1b[2J\u202e"}) == '{"a": "\\u001b[2J\\u202e"}'

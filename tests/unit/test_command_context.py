@@ -11,14 +11,13 @@ from semlex.cli.context import OUTPUT, SERVER, Context, with_context
 from semlex.cli.options import AsJson
 
 
-def parameters(command: object) -> list[str]:
-    return list(inspect.signature(command).parameters)  # type: ignore[arg-type]
+def parameters(command):
+    return list(inspect.signature(command).parameters)
 
 
-def test_a_commands_own_options_come_first_or_where_the_dots_are() -> None:
-    def command(context: Context, words: list[str], *, exact: bool = False) -> None:
+def test_a_commands_own_options_come_first_or_where_the_dots_are():
+    def command(context, words, *, exact=False):
         """Does nothing."""
-
     first = with_context("collection", *SERVER)(command)
     assert parameters(first) == ["words", "exact", "collection", *SERVER, *OUTPUT]
     assert parameters(with_context("collection", ..., *SERVER)(command)) == [
@@ -30,27 +29,24 @@ def test_a_commands_own_options_come_first_or_where_the_dots_are() -> None:
 
 
 @pytest.mark.parametrize(("names", "model"), [(("collection",), "none"), (SERVER, None)])
-def test_a_command_that_opens_a_collection_and_names_no_model_needs_none(names: tuple[str, ...], model: str) -> None:
-    seen: list[Context] = []
-
+def test_a_command_that_opens_a_collection_and_names_no_model_needs_none(names, model):
+    seen = []
     @with_context(*names)
-    def command(context: Context) -> None:
+    def command(context):
         seen.append(context)
-
     command(**dict.fromkeys(names), as_json=True, shown_fields=None, header=True)
     assert (seen[0].embedding_model, seen[0].as_json) == (model, True)
 
 
-def test_an_option_that_is_no_shared_one_is_refused_when_the_command_is_made() -> None:
+def test_an_option_that_is_no_shared_one_is_refused_when_the_command_is_made():
     with pytest.raises(KeyError, match="colection"):
-
         @with_context("colection")
-        def command(context: Context) -> None:
+        def command(context):
             del context
 
 
-def test_a_value_is_json_or_text(capsys: pytest.CaptureFixture[str]) -> None:
-    shown: list[str] = []
+def test_a_value_is_json_or_text(capsys):
+    shown = []
     Context().emit({"a": 1}, lambda: shown.append("text"))
     assert (shown.pop(), capsys.readouterr().out) == ("text", "")
     Context(as_json=True).emit([{"a": 1}, {"a": 2}], lambda: shown.append("text"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,14 +19,12 @@ cosines = st.floats(-1, 1, width=32)
 pairs = st.lists(st.tuples(cosines, st.booleans()), min_size=1, max_size=60)
 
 
-def columns(found: list[tuple[float, bool]]) -> tuple[Any, Any]:
+def columns(found):
     return np.array([one for one, _ in found], dtype=np.float64), np.array([is_so for _, is_so in found], dtype=bool)
 
 
 @given(pairs, st.lists(cosines, min_size=2, max_size=20))
-def test_whatever_was_judged_a_greater_cosine_never_has_a_smaller_confidence(
-    found: list[tuple[float, bool]], asked: list[float]
-) -> None:
+def test_whatever_was_judged_a_greater_cosine_never_has_a_smaller_confidence(found, asked):
     learned = curve(*fitted(*columns(found)))
     probabilities = [learned.probability(cosine) for cosine in sorted(asked)]
     assert probabilities == sorted(probabilities)
@@ -35,7 +32,7 @@ def test_whatever_was_judged_a_greater_cosine_never_has_a_smaller_confidence(
 
 
 @given(st.floats(0, 1e6), st.floats(-1e6, 1e6), st.lists(st.floats(-1, 1), min_size=2, max_size=50))
-def test_rounding_keeps_the_order_of_neighbours(slope: float, intercept: float, asked: list[float]) -> None:
+def test_rounding_keeps_the_order_of_neighbours(slope, intercept, asked):
     made = curve(slope, intercept)
     near = sorted(asked + [float(np.nextafter(cosine, 2)) for cosine in asked])
     probabilities = [made.probability(cosine) for cosine in near]
@@ -43,17 +40,15 @@ def test_rounding_keeps_the_order_of_neighbours(slope: float, intercept: float, 
 
 
 @given(pairs)
-def test_no_other_line_fits_better(found: list[tuple[float, bool]]) -> None:
+def test_no_other_line_fits_better(found):
     """A step in any direction from where Newton's method has ended makes the likelihood no greater."""
     values, relevant = columns(found)
     slope, intercept = fitted(values, relevant)
     n, m = int(relevant.sum()), int((~relevant).sum())
     targets = np.where(relevant, (n + 1) / (n + 2), 1 / (m + 2))
-
-    def loss(slope: float, intercept: float) -> float:
+    def loss(slope, intercept):
         logits = slope * values + intercept
         return float(np.sum(np.logaddexp(0, logits) - targets * logits))
-
     best, middle = loss(slope, intercept), float(values.mean())
     for turn in (0.0, *((-0.01, 0.01) if slope else (0.01,))):
         for shift in (-0.01, 0.0, 0.01):
@@ -62,20 +57,20 @@ def test_no_other_line_fits_better(found: list[tuple[float, bool]]) -> None:
 
 
 @pytest.mark.parametrize("is_relevant", [True, False])
-def test_only_one_kind_of_judgement(is_relevant: bool) -> None:
+def test_only_one_kind_of_judgement(is_relevant):
     slope, intercept = fitted(np.linspace(0, 1, 98), np.full(98, is_relevant))
     learned = curve(slope, intercept)
     expected = 99 / 100 if is_relevant else 1 / 100
     assert [learned.probability(cosine) for cosine in (0.0, 0.5, 1.0)] == pytest.approx([expected] * 3, abs=1e-6)
 
 
-def test_one_cosine_for_all_is_the_share_of_the_relevant() -> None:
+def test_one_cosine_for_all_is_the_share_of_the_relevant():
     slope, intercept = fitted(np.full(1000, 0.25), np.arange(1000) < 300)
     assert slope == 0
     assert curve(slope, intercept).probability(0.9) == pytest.approx(0.3, abs=0.002)
 
 
-def test_a_known_curve_is_found_again() -> None:
+def test_a_known_curve_is_found_again():
     random = np.random.default_rng(7)
     values = random.uniform(0, 1, 20_000)
     relevant = random.random(20_000) < 1 / (1 + np.exp(-(8 * values - 5)))
@@ -86,7 +81,7 @@ def test_a_known_curve_is_found_again() -> None:
     assert figures.auc == pytest.approx(figures.auc_cosine)
 
 
-def test_perfect_judgements_are_learned() -> None:
+def test_perfect_judgements_are_learned():
     values = np.array([0.2, 0.8] * 500)
     learned = curve(*fitted(values, values > 0.5))
     assert learned.probability(0.2) < 0.01
@@ -94,7 +89,7 @@ def test_perfect_judgements_are_learned() -> None:
 
 
 @given(pairs)
-def test_figures_are_those_of_slow_twins(found: list[tuple[float, bool]]) -> None:
+def test_figures_are_those_of_slow_twins(found):
     values, relevant = columns(found)
     probabilities = (values + 1) / 2
     assert brier(probabilities, relevant) == pytest.approx(
@@ -109,7 +104,7 @@ def test_figures_are_those_of_slow_twins(found: list[tuple[float, bool]]) -> Non
     assert calibration_error(np.full(len(found), 0.5), relevant) == pytest.approx(abs(relevant.mean() - 0.5))
 
 
-def test_bins_hold_equally_many() -> None:
+def test_bins_hold_equally_many():
     """Twenty confidences in ten bins of two: every second one is relevant, so each bin is half right."""
     confidences = np.arange(20) / 20
     relevant = np.arange(20) % 2 == 1
@@ -124,16 +119,14 @@ def test_bins_hold_equally_many() -> None:
     st.integers(1, 10**9),
     st.none() | st.floats(0, 1),
 )
-def test_a_curve_comes_back_from_json(slope: float, intercept: float, name: str, count: int, auc: float | None) -> None:
+def test_a_curve_comes_back_from_json(slope, intercept, name, count, auc):
     figures = CurveFigures(ece=0.1, ece_base=0.2, brier=0.3, brier_base=0.4, auc=auc, auc_cosine=auc)
     made = curve(slope, intercept, identity_key=name, model=name, pairs=count, figures=figures)
     assert ConfidenceCurve.from_dict(json.loads(json.dumps(made.to_dict())), "it") == made
 
 
 @given(st.floats(0.01, 100), st.floats(-50, 50), st.floats(0.001, 0.999))
-def test_a_similarity_is_the_least_that_reaches_a_probability(
-    slope: float, intercept: float, probability: float
-) -> None:
+def test_a_similarity_is_the_least_that_reaches_a_probability(slope, intercept, probability):
     made = curve(slope, intercept)
     least = made.similarity(probability)
     if least is None:
@@ -146,7 +139,7 @@ def test_a_similarity_is_the_least_that_reaches_a_probability(
 
 
 @pytest.mark.parametrize("probability", [0, 1, -0.5, 2])
-def test_a_probability_that_is_none_is_refused(probability: float) -> None:
+def test_a_probability_that_is_none_is_refused(probability):
     with pytest.raises(ConfigurationError, match="between 0 and 1"):
         curve().similarity(probability)
 
@@ -167,12 +160,12 @@ def test_a_probability_that_is_none_is_refused(probability: float) -> None:
         ({"depth": None}, "damaged"),
     ],
 )
-def test_what_is_no_curve_is_refused(change: dict[str, Any], told: str) -> None:
+def test_what_is_no_curve_is_refused(change, told):
     with pytest.raises(ConfigurationError, match=f"it .*{told}"):
         ConfidenceCurve.from_dict(curve().to_dict() | change, "it")
 
 
-def test_files(tmp_path: Any) -> None:
+def test_files(tmp_path):
     file = tmp_path / "curve.json"
     write_curve(file, curve())
     assert read_curve(file) == curve()

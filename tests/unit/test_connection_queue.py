@@ -17,21 +17,21 @@ SECONDS = 10.0
 class Caller:
     """Takes a place, and keeps it until it is let go."""
 
-    def __init__(self, queue: ConnectionQueue, name: int, order: list[int]) -> None:
+    def __init__(self, queue, name, order):
         self.leaves = asyncio.Event()
         self.task = asyncio.create_task(self._take(queue, name, order))
 
-    async def _take(self, queue: ConnectionQueue, name: int, order: list[int]) -> None:
+    async def _take(self, queue, name, order):
         async with queue.place():
             order.append(name)
             await self.leaves.wait()
 
-    async def end(self) -> None:
+    async def end(self):
         self.leaves.set()
         await self.task
 
 
-async def test_places_are_given_in_order_however_many_wait() -> None:
+async def test_places_are_given_in_order_however_many_wait():
     clock, order = ManualClock(), list[int]()
     queue = ConnectionQueue(2, SECONDS, clock)
     callers = [Caller(queue, number, order) for number in range(40)]
@@ -45,7 +45,7 @@ async def test_places_are_given_in_order_however_many_wait() -> None:
     assert queue.waiting == 0
 
 
-async def test_who_waits_while_nobody_goes_on_is_refused() -> None:
+async def test_who_waits_while_nobody_goes_on_is_refused():
     clock, order = ManualClock(), list[int]()
     queue = ConnectionQueue(1, SECONDS, clock)
     first, second, third = (Caller(queue, number, order) for number in range(3))
@@ -61,8 +61,8 @@ async def test_who_waits_while_nobody_goes_on_is_refused() -> None:
     await last.end()
 
 
-async def test_who_is_cancelled_leaves_the_queue_and_keeps_no_place() -> None:
-    order: list[int] = []
+async def test_who_is_cancelled_leaves_the_queue_and_keeps_no_place():
+    order = []
     queue = ConnectionQueue(1, SECONDS, ManualClock())
     first, second, third, fourth = (Caller(queue, number, order) for number in range(4))
     await turns()

@@ -231,7 +231,7 @@ def test_nobody_sees_less_than_is_there(text, title):
 
 
 @given(text=st.text() | st.text(st.characters(max_codepoint=127)) | st.text("a\r\n\t\x1c\x00\u00ad\u2028"))
-def test_whatever_has_nothing_to_be_taken_out_is_what_the_patterns_leave(text: str):
+def test_whatever_has_nothing_to_be_taken_out_is_what_the_patterns_leave(text):
     assert visible(text) == chat.UNSEEN.sub("", chat.LINE_ENDS.sub("\n", text))
 
 

@@ -26,7 +26,7 @@ REPAIRING = LoadOptions(on_bad_text="repair")
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\ufeff")))
-def test_utf_8_and_utf_16_need_no_guess(text: str) -> None:
+def test_utf_8_and_utf_16_need_no_guess(text):
     big_endian = codecs.BOM_UTF16_BE + text.encode("utf-16-be")
     for data in (text.encode(), text.encode("utf-8-sig"), text.encode("utf-16"), big_endian):
         assert decode(data, LoadOptions()) == (text, None, 0)
@@ -34,7 +34,7 @@ def test_utf_8_and_utf_16_need_no_guess(text: str) -> None:
 
 
 @pytest.mark.parametrize("encoding", TEXTS)
-def test_another_encoding_is_told_and_read_on_request(encoding: str) -> None:
+def test_another_encoding_is_told_and_read_on_request(encoding):
     data = TEXTS[encoding].encode(encoding)
     with pytest.raises(LoadError, match=r"it looks like \S+: convert the file .*--detect-encoding") as refused:
         decode(data, LoadOptions())
@@ -45,14 +45,14 @@ def test_another_encoding_is_told_and_read_on_request(encoding: str) -> None:
     assert guessed in str(refused.value)
 
 
-def test_what_is_like_nothing_is_refused() -> None:
+def test_what_is_like_nothing_is_refused():
     with pytest.raises(LoadError, match="no other encoding was recognised"):
         decode(b"caf\xe9", GUESSING)  # too short to tell
     with pytest.raises(LoadError, match="NUL"):
         decode(b"\0" + bytes(range(256)) * 4, GUESSING)
 
 
-def test_without_the_extra_an_encoding_is_not_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_extra_an_encoding_is_not_detected(monkeypatch):
     monkeypatch.setitem(sys.modules, "charset_normalizer", None)
     western, russian = (TEXTS[name].encode(name) for name in ("windows-1252", "cp1251"))
     assert decode(western, GUESSING).text == TEXTS["windows-1252"]
@@ -65,16 +65,14 @@ def test_without_the_extra_an_encoding_is_not_detected(monkeypatch: pytest.Monke
 # --- repairs ----------------------------------------------------------------------------------------------------------
 
 
-def repaired_slowly(data: bytes, encoding: str) -> tuple[str, int]:
+def repaired_slowly(data, encoding):
     """The text, and how often something had to be put, as the decoder itself tells."""
     count = 0
-
-    def put(error: UnicodeError) -> tuple[str, int]:
+    def put(error):
         nonlocal count
         assert isinstance(error, UnicodeDecodeError)
         count += 1
         return "\ufffd", error.end
-
     codecs.register_error("semlex-test", put)
     text = data.decode(encoding, "semlex-test").removeprefix("\ufeff")
     return text.replace("\0", "\ufffd"), count + text.count("\0")
@@ -90,7 +88,7 @@ def repaired_slowly(data: bytes, encoding: str) -> tuple[str, int]:
 @example(pieces=[codecs.BOM_UTF8, b"ab\xffcd", b"one\0two"], encoding="utf-8")
 @example(pieces=[b"a\0b\0\0\xd8c\0d\0", b"e"], encoding="utf-16")
 @example(pieces=["already \ufffd: ".encode(), b"caf\xe9"], encoding="utf-8")
-def test_a_repaired_text_has_a_mark_for_each_fault_and_all_the_rest(pieces: list[bytes], encoding: str) -> None:
+def test_a_repaired_text_has_a_mark_for_each_fault_and_all_the_rest(pieces, encoding):
     data = (codecs.BOM_UTF16_LE if encoding == "utf-16" else b"") + b"".join(pieces)
     if encoding == "utf-8" and data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return
@@ -110,13 +108,13 @@ def test_a_repaired_text_has_a_mark_for_each_fault_and_all_the_rest(pieces: list
         (TEXTS["cp1251"].encode("cp1251"), "not_utf8"),
     ],
 )
-def test_what_is_mostly_no_text_is_not_repaired(data: bytes, code: str) -> None:
+def test_what_is_mostly_no_text_is_not_repaired(data, code):
     with pytest.raises(LoadError) as refused:
         decode(data, REPAIRING)
     assert refused.value.code == code
 
 
-def test_a_guess_comes_before_a_repair() -> None:
+def test_a_guess_comes_before_a_repair():
     both = LoadOptions(detect_encoding=True, on_bad_text="repair")
     data = TEXTS["windows-1252"].encode("cp1252")
     assert decode(data, both) == (TEXTS["windows-1252"], "windows-1252", 0)

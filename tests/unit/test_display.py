@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from html.parser import HTMLParser
 from itertools import pairwise
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -65,32 +63,32 @@ OURS = {
 class Elements(HTMLParser):
     """The elements of a page, which must be ours and closed in their order, and its text."""
 
-    def __init__(self, page: str) -> None:
+    def __init__(self, page):
         super().__init__(convert_charrefs=True)
-        self.open: list[str] = []
+        self.open = []
         self.text = ""
         self.feed(page)
         self.close()
         assert self.open == []
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attrs):
         assert (tag, tuple(attrs)) in OURS
         if tag != "br":
             self.open.append(tag)
 
-    def handle_endtag(self, tag: str) -> None:
+    def handle_endtag(self, tag):
         assert self.open.pop() == tag
 
-    def handle_data(self, data: str) -> None:
+    def handle_data(self, data):
         self.text += data
 
-    def handle_comment(self, data: str) -> None:
+    def handle_comment(self, data):
         pytest.fail(f"a comment: {data}")
 
     handle_decl = handle_pi = unknown_decl = handle_comment
 
 
-def hits_of(words: list[str]) -> list[SearchResult]:
+def hits_of(words):
     a, b, c, d = words
     return [
         SearchResult(a, id=b, rank=1, source_document=c, place=d, vector_score=0.25, excerpt=d, heading_path=(a, d)),
@@ -98,7 +96,7 @@ def hits_of(words: list[str]) -> list[SearchResult]:
     ]
 
 
-def sample(words: list[str]) -> list[Any]:
+def sample(words):
     """One of each kind of value that is shown, full of the words."""
     a, b, c, d = words
     found = SearchResults(hits_of(words), warnings=[c], fusion="score")
@@ -129,7 +127,7 @@ def sample(words: list[str]) -> list[Any]:
 
 
 @given(st.lists(texts, min_size=4, max_size=4))
-def test_documents_bring_no_elements_into_a_notebook(words: list[str]) -> None:
+def test_documents_bring_no_elements_into_a_notebook(words):
     for value in sample(words):
         if hasattr(value, "_repr_html_"):
             page = value._repr_html_()
@@ -137,7 +135,7 @@ def test_documents_bring_no_elements_into_a_notebook(words: list[str]) -> None:
             Elements(page)
 
 
-def test_a_table_of_hits_has_their_scores_places_and_marks() -> None:
+def test_a_table_of_hits_has_their_scores_places_and_marks():
     found = SearchResults(
         [
             SearchResult(
@@ -156,7 +154,7 @@ def test_a_table_of_hits_has_their_scores_places_and_marks() -> None:
 
 
 @given(st.lists(texts, min_size=4, max_size=4))
-def test_what_is_printed_is_short_and_steers_nothing(words: list[str]) -> None:
+def test_what_is_printed_is_short_and_steers_nothing(words):
     long = [word * 200 for word in words]
     for value in [*sample(long), *sample(words), Document(long[0], id=words[1]), StoredChunk(long[0], id=long[1])]:
         shown = repr(value)
@@ -167,7 +165,7 @@ def test_what_is_printed_is_short_and_steers_nothing(words: list[str]) -> None:
         assert len(shown.split("\n")) <= 12
 
 
-def test_a_search_is_printed_a_line_a_hit() -> None:
+def test_a_search_is_printed_a_line_a_hit():
     hits = [
         SearchResult(
             "Rotate a key every\nninety days.", id=str(number), rank=number, fused_score=1 / number, vector_score=0.5,
@@ -190,7 +188,7 @@ def test_a_search_is_printed_a_line_a_hit() -> None:
 
 
 @given(texts, st.integers(1, 100))
-def test_a_shortened_text_is_one_line(text: str, most: int) -> None:
+def test_a_shortened_text_is_one_line(text, most):
     short = shortened(text, most)
     assert len(short) <= most
     assert UNSAFE.search(short) is None
@@ -198,7 +196,7 @@ def test_a_shortened_text_is_one_line(text: str, most: int) -> None:
 
 
 @given(texts, st.lists(st.tuples(st.integers(0, 300), st.integers(1, 9)), max_size=3))
-def test_marks_are_those_of_the_excerpt(content: str, places: list[tuple[int, int]]) -> None:
+def test_marks_are_those_of_the_excerpt(content, places):
     """Words of a text without stars of its own, put between marks, come back as they were marked."""
     plain = content.replace("*", "").replace(" … ", "")
     cuts = sorted({min(begin, len(plain)) for begin, _ in places} | {min(sum(one), len(plain)) for one in places})
@@ -212,7 +210,7 @@ def test_marks_are_those_of_the_excerpt(content: str, places: list[tuple[int, in
 
 
 @pytest.mark.parametrize("show", [repr, lambda value: value._repr_html_()])
-def test_empty_values_are_shown(show: Callable[[Any], str]) -> None:
+def test_empty_values_are_shown(show):
     context = Context("", (), 0, (), SearchResults())
     for value in (SearchResults(), KnowledgeResults(), context, Answer("?", (), context), Facets()):
         assert show(value)

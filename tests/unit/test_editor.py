@@ -26,7 +26,7 @@ from semlex.types.results import SearchResult
         ("'/opt/my editor/run'", ["/opt/my editor/run", "/d/a b.md"]),
     ],
 )
-def test_how_editors_are_told_a_line(named: str, expected: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_how_editors_are_told_a_line(named, expected, monkeypatch):
     monkeypatch.delenv("VISUAL", raising=False)
     monkeypatch.setenv("EDITOR", named)
     assert editor.editor_command(editor._editor(), Path("/d/a b.md"), 7) == expected
@@ -34,7 +34,7 @@ def test_how_editors_are_told_a_line(named: str, expected: list[str], monkeypatc
 
 
 @given(name=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="/\0"), min_size=1, max_size=20))
-def test_a_path_is_one_argument_whatever_is_in_it(name: str) -> None:
+def test_a_path_is_one_argument_whatever_is_in_it(name):
     path = Path("/folder") / name
     for program in ("vim", "less", "code"):
         *_, last = editor.editor_command([program], path, 3)
@@ -42,7 +42,7 @@ def test_a_path_is_one_argument_whatever_is_in_it(name: str) -> None:
         assert last.startswith("/")
 
 
-def test_no_shell_reads_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_shell_reads_the_path(tmp_path, monkeypatch):
     file = tmp_path / "$(touch made); a.md"
     file.write_text("one\ntwo\n")
     seen = tmp_path / "seen"
@@ -58,7 +58,7 @@ def test_no_shell_reads_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert not (tmp_path / "made").exists()
 
 
-def test_what_cannot_be_opened_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_opened_is_told(tmp_path, monkeypatch):
     monkeypatch.delenv("VISUAL", raising=False)
     monkeypatch.setenv("EDITOR", "no-such-editor")
     (tmp_path / "a.md").touch()
@@ -79,7 +79,7 @@ def test_what_cannot_be_opened_is_told(tmp_path: Path, monkeypatch: pytest.Monke
             editor.open_hit([there], 1)
 
 
-def test_a_pdf_is_opened_at_its_page_or_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pdf_is_opened_at_its_page_or_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     path = Path("/d/a.pdf")
     with pytest.raises(

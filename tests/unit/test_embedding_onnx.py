@@ -214,12 +214,10 @@ def test_work_that_nobody_waits_for_ends_between_batches(folder, monkeypatch):
     ran = []
     forward = onnx_model.OnnxModel._forward
     flag = cancellation.Flag()
-
     def counted(self, made):
         ran.append(made["input_ids"].shape)
         flag.set()
         return forward(self, made)
-
     assert embedder.dimensions == WIDTH
     monkeypatch.setattr(onnx_model.OnnxModel, "_forward", counted)
     with cancellation.abandoned_by(flag), pytest.raises(WorkAbandonedError):
@@ -295,7 +293,6 @@ def test_damaged_and_missing_files(tmp_path, folder, monkeypatch):
             OnnxEmbedder(str(copy)).embed_query("fox")
         assert str(copy / name) in str(caught.value)
         assert "etch the model again" in str(caught.value)
-
     whole = (folder / "model.onnx").read_bytes()
     for name, contents in {
         "model.onnx": (b"", b"no graph", whole[: len(whole) // 2]),

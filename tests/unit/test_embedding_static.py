@@ -56,7 +56,7 @@ def test_what_is_alike_is_nearer(embedder, anchor, near, far):
     assert vectors[0] @ vectors[1] > vectors[0] @ vectors[2] + 0.05
 
 
-def test_weights_are_in_memory_once() -> None:
+def test_weights_are_in_memory_once():
     with closing(StaticEmbedder()) as one, closing(StaticEmbedder()) as other:
         assert one.dimensions == other.dimensions
         assert len(static._wheels) == 1
@@ -71,7 +71,6 @@ def test_weights_are_in_memory_once() -> None:
 def runtime():
     """The wheel's weights in the library that collections of earlier versions were embedded with."""
     from safetensors.numpy import load_file
-
     folder = static._wheel_folder().path
     vectors = load_file(folder / static.WHEEL_WEIGHTS[0])["embedding.weight"].astype(np.float32)
     tokenizer = Tokenizer.from_file(str(folder / static.WHEEL_TOKENIZER[0]))
@@ -145,12 +144,10 @@ def test_many_threads_get_the_vectors_of_one(embedder):
     shared = StaticEmbedder()
     texts = [f"row {i} of the table" for i in range(8)]
     found = {}
-
     def work(i):
         for _ in range(20):
             found[i] = shared.embed_query(texts[i])
             shared.count_tokens(texts)
-
     threads = [threading.Thread(target=work, args=(i,)) for i in range(len(texts))]
     for thread in threads:
         thread.start()

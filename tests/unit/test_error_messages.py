@@ -38,9 +38,9 @@ PACKAGE = Path(semlex.__file__).parent
 HIDDEN = "zebra-stripes"
 
 
-def codes_in_python() -> set[str]:
+def codes_in_python():
     """Every code that stands as a literal in a call of `FieldError`, or of a short name for it."""
-    found: set[str] = set()
+    found = set()
     places = {"FieldError": 3, "refuse": 1, "refusal": 1, "_error": 1}
     sources = [path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")]
     for source in sources:
@@ -55,7 +55,7 @@ def codes_in_python() -> set[str]:
 
 
 @pytest.mark.slow
-def test_every_code_has_a_sentence() -> None:
+def test_every_code_has_a_sentence():
     assert codes_in_python() >= {"wrong_type", "missing", "unequal_lengths"}
     assert codes_in_python() <= set(RULES)
     assert set(_core.ERROR_CODES) <= set(RULES)
@@ -66,7 +66,7 @@ def test_every_code_has_a_sentence() -> None:
     limit=st.none() | st.sampled_from(["1 to 1000", "str", "list of str", "4096 bytes", "64"]),
     actual=st.none() | st.sampled_from(["0", "5000 bytes", "datetime", "NoneType", "character 7", "component 3"]),
 )
-def test_a_message_is_one_sentence(code: str, limit: str | None, actual: str | None) -> None:
+def test_a_message_is_one_sentence(code, limit, actual):
     text = sentence("content", code, limit, actual)
     assert text.startswith("content ")
     assert not re.search(r"[{}\n]|None of|  |\ba [aeio]\w|\d{4}", text.split(": ")[0])
@@ -141,11 +141,11 @@ def test_a_message_is_one_sentence(code: str, limit: str | None, actual: str | N
     ],
     ids=lambda value: value.code if isinstance(value, FieldError) else "",
 )
-def test_sentences(error: FieldError, text: str) -> None:
+def test_sentences(error, text):
     assert str(error) == text
 
 
-def test_numbers_are_readable() -> None:
+def test_numbers_are_readable():
     assert readable("1 bytes of 1234567 bytes") == "1 byte of 1,234,567 bytes"
     assert readable("years 0001 to 9999") == "years 0001 to 9999"
     assert readable("-3.4028235e38 to 2**5300") == "-3.4028235e38 to 2**5300"
@@ -153,7 +153,7 @@ def test_numbers_are_readable() -> None:
 
 
 @given(count=st.integers(1, 40))
-def test_several_errors_are_lines(count: int) -> None:
+def test_several_errors_are_lines(count):
     found = [FieldError(row, f"d{row}", "content", "too_short", "1 characters", "0 characters") for row in range(count)]
     lines = str(ValidationError(found)).split("\n")
     if count == 1:
@@ -175,7 +175,7 @@ def test_several_errors_are_lines(count: int) -> None:
         ({5: 1}, None),
     ],
 )
-def test_the_key_of_refused_metadata_is_named(metadata: dict[str, object], key: str | None) -> None:
+def test_the_key_of_refused_metadata_is_named(metadata, key):
     with pytest.raises(ValidationError) as caught:
         GivenDocuments.taken([Document("good", {}), Document("good", metadata, id="b")]).checked(None)
     [error] = caught.value.errors
@@ -185,7 +185,7 @@ def test_the_key_of_refused_metadata_is_named(metadata: dict[str, object], key: 
 
 
 @given(st.text(min_size=4), st.sampled_from(["nul", "deep", "type", "nan"]))
-def test_no_message_holds_content(content: str, kind: str) -> None:
+def test_no_message_holds_content(content, kind):
     bad = {
         "nul": f"{HIDDEN}\0{content}",
         "deep": [[[HIDDEN] * 3]],
@@ -200,7 +200,7 @@ def test_no_message_holds_content(content: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [ConfigurationError, ConnectionFailedError, ModelNotFoundError, MissingKeyError])
-def test_a_message_is_bounded_and_keeps_its_remedy(kind: type[SemlexError]) -> None:
+def test_a_message_is_bounded_and_keeps_its_remedy(kind):
     for long in ("x" * 3_000_000, "/x" * 3_000, "word " * 600_000):
         message = str(kind(f"there is no folder {long}: give another one"))
         assert len(message) < 25_000
@@ -211,7 +211,7 @@ def test_a_message_is_bounded_and_keeps_its_remedy(kind: type[SemlexError]) -> N
 
 
 @pytest.mark.parametrize("name", ["x" * 300, "/x/" + "y" * 300, "/".join(["z" * 200] * 30)])
-def test_a_path_that_no_system_takes_is_not_there(name: str) -> None:
+def test_a_path_that_no_system_takes_is_not_there(name):
     for use in (
         existing_root,
         lambda path: opened_sources(path, RowFields()),

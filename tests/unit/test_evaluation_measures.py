@@ -26,7 +26,7 @@ judged = st.dictionaries(documents, st.integers(-1, 3), min_size=1, max_size=12)
 pairs = st.lists(st.tuples(rankings, judged), min_size=1, max_size=4)
 
 
-def twin(name: str, ranking: dict[str, float], judgements: dict[str, int], k: int) -> float:
+def twin(name, ranking, judgements, k):
     """One query, as the definition says it."""
     order = sorted(ranking, reverse=True)
     with np.errstate(over="ignore"):
@@ -46,7 +46,7 @@ def twin(name: str, ranking: dict[str, float], judgements: dict[str, int], k: in
 
 @pytest.mark.parametrize("name", ["ndcg", "recall", "mrr", "success"])
 @given(pairs=pairs, k=st.integers(1, 15))
-def test_measures_equal_the_twin(name: str, pairs: list[tuple[dict[str, float], dict[str, int]]], k: int) -> None:
+def test_measures_equal_the_twin(name, pairs, k):
     # A query without hits may be missing.
     run = {f"q{number}": ranking for number, (ranking, _) in enumerate(pairs) if ranking or number % 2}
     judgements = {f"q{number}": judged for number, (_, judged) in enumerate(pairs)}
@@ -56,13 +56,13 @@ def test_measures_equal_the_twin(name: str, pairs: list[tuple[dict[str, float], 
     np.testing.assert_allclose(function(run, judgements, k), expected, rtol=1e-12, atol=0)
 
 
-RUN: Run = {
+RUN = {
     "q1": {"a": 3.0, "b": 2.0, "c": 2.0, "d": 1.5, "e": 1.0},
     "q2": {"x": 0.9, "a": 0.9, "b": 0.1},
     "q3": {"u": 1.0, "v": 0.5},
     "q4": {"b": 5.0, "a": 4.0, "c": 3.0, "d": 2.0, "e": 1.0, "f": 0.5},
 }
-JUDGEMENTS: Judgements = {
+JUDGEMENTS = {
     "q1": {"b": 1, "c": 2, "e": 0, "z": 3},
     "q2": {"a": 1},
     "q3": {"w": 1},
@@ -84,18 +84,18 @@ JUDGEMENTS: Judgements = {
         ("success@10", [1.0, 1.0, 0.0, 1.0]),
     ],
 )
-def test_measures_equal_trec_eval(name: str, values: list[float]) -> None:
+def test_measures_equal_trec_eval(name, values):
     function, depth = metrics.measure_named(name)
     np.testing.assert_allclose(function(RUN, JUDGEMENTS, depth), values, atol=5e-8)
 
 
 @pytest.mark.parametrize("name", ["ndcg", "ndcg@", "ndcg@0", "map@10", "ndcg@x", "ndcg@²"])
-def test_unknown_measures_are_refused(name: str) -> None:
+def test_unknown_measures_are_refused(name):
     with pytest.raises(ConfigurationError, match="a measure is one of"):
         metrics.measure_named(name)
 
 
-def test_depth_is_checked() -> None:
+def test_depth_is_checked():
     with pytest.raises(ConfigurationError, match="at least 1; got 0"):
         metrics.ndcg({}, {"q": {"a": 1}}, 0)
 
@@ -104,7 +104,7 @@ def test_depth_is_checked() -> None:
 
 
 @given(st.lists(st.integers(-4, 4), min_size=1, max_size=8))
-def test_randomisation_nears_the_count_of_all_swaps(differences: list[int]) -> None:
+def test_randomisation_nears_the_count_of_all_swaps(differences):
     observed = abs(sum(differences))
     swaps = list(itertools.product([-1, 1], repeat=len(differences)))
     signed = [abs(sum(sign * value for sign, value in zip(swap, differences, strict=True))) for swap in swaps]
@@ -114,7 +114,7 @@ def test_randomisation_nears_the_count_of_all_swaps(differences: list[int]) -> N
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=30))
-def test_p_is_two_sided_repeatable_and_never_zero(values: list[tuple[float, float]]) -> None:
+def test_p_is_two_sided_repeatable_and_never_zero(values):
     one, other = zip(*values, strict=True)
     p = randomisation_p(one, other, rounds=500)
     assert 1 / 501 <= p <= 1
@@ -122,14 +122,14 @@ def test_p_is_two_sided_repeatable_and_never_zero(values: list[tuple[float, floa
     assert abs(p - randomisation_p(other, one, rounds=500)) < 1e-12
 
 
-def test_p_of_equal_and_of_clear_values() -> None:
+def test_p_of_equal_and_of_clear_values():
     assert randomisation_p([0.5, 0.25], [0.5, 0.25]) == 1.0
     assert randomisation_p(np.ones(40), np.zeros(40)) == 1 / 10_001
     with pytest.raises(ConfigurationError, match="same shape"):
         randomisation_p([1.0], [1.0, 2.0])
 
 
-def test_blocks_change_nothing_that_matters(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_change_nothing_that_matters(monkeypatch):
     random = np.random.default_rng(3)
     one, other = random.random(50), random.random(50)
     whole = randomisation_p(one, other), bootstrap_interval(one, other)
@@ -140,7 +140,7 @@ def test_blocks_change_nothing_that_matters(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.slow
-def test_interval_is_that_of_a_normal_mean() -> None:
+def test_interval_is_that_of_a_normal_mean():
     random = np.random.default_rng(4)
     differences = random.normal(0.1, 1.0, 2_000)
     low, high = bootstrap_interval(differences, np.zeros(2_000))
@@ -159,9 +159,7 @@ parts_of_a_query = st.lists(
 
 
 @given(parts_of_a_query, judged, st.integers(1, 12))
-def test_ndcg_by_weight_is_ndcg_of_the_fused_ranking(
-    candidates: list[tuple[str, int, int]], judgements: dict[str, int], k: int
-) -> None:
+def test_ndcg_by_weight_is_ndcg_of_the_fused_ranking(candidates, judgements, k):
     # Ids descending, so that the order of ties (as given) is the measure's order of ties.
     candidates = sorted(candidates, reverse=True)
     keyword = np.array([candidate[1] for candidate in candidates], dtype=np.float64)
@@ -186,12 +184,12 @@ def test_ndcg_by_weight_is_ndcg_of_the_fused_ranking(
             assert found[place] == pytest.approx(expected, abs=1e-12)
 
 
-def test_the_best_chunk_of_a_document_counts() -> None:
+def test_the_best_chunk_of_a_document_counts():
     parts = Parts(["a", "a", "b", "a"], np.array([4.0, 3.0, 2.0, 1.0]), np.zeros(4), np.zeros((2, 4)))
     assert ndcg_by_weight(parts, {"b": 1}, 2)[0] == pytest.approx(1 / math.log2(3))
 
 
-def test_linear_parts_by_hand() -> None:
+def test_linear_parts_by_hand():
     parts = linear_parts([{"a": 6.0, "c": 4.0, "b": 2.0}, {"c": 0.5}])
     assert parts.ids == ["a", "b", "c"]
     assert parts.keyword.tolist() == [1.0, 0.0, 0.5]
@@ -201,7 +199,7 @@ def test_linear_parts_by_hand() -> None:
     assert linear_parts([{}, {}]).ids == []
 
 
-def columns(queries: int, better: int, gain: float) -> np.ndarray:
+def columns(queries, better, gain):
     """Values of queries that are the same at every weight but one."""
     noise = np.random.default_rng(5).uniform(0.3, 0.6, queries)
     values = np.repeat(noise[:, None], len(GRID), axis=1)
@@ -212,7 +210,7 @@ def columns(queries: int, better: int, gain: float) -> np.ndarray:
 LEGS = np.tile([0.1, 0.2], (60, 1))
 
 
-def test_a_clear_gain_is_suggested() -> None:
+def test_a_clear_gain_is_suggested():
     report = choose_weight(columns(60, 14, 0.2), LEGS[:60], fusion="linear", k=10)
     assert (report.suggested, report.best, report.keep_default) == (0.7, 0.7, False)
     assert report.fold_weights == [0.7] * 5
@@ -224,13 +222,13 @@ def test_a_clear_gain_is_suggested() -> None:
     assert report.p_against_leg < 0.001
 
 
-def test_few_queries_keep_the_default() -> None:
+def test_few_queries_keep_the_default():
     report = choose_weight(columns(29, 14, 0.2), LEGS[:29], fusion="linear", k=10)
     assert (report.suggested, report.best, report.keep_default) == (0.5, 0.7, True)
     assert "29 judged queries" in report.reason
 
 
-def test_chance_keeps_the_default() -> None:
+def test_chance_keeps_the_default():
     # Pure noise: some weight looks best on all queries, and does not hold.
     values = np.random.default_rng(6).random((60, len(GRID)))
     report = choose_weight(values, LEGS[: len(values)], fusion="linear", k=10)
@@ -239,7 +237,7 @@ def test_chance_keeps_the_default() -> None:
     assert report.curve[report.best] > report.held_out
 
 
-def test_a_gain_of_three_queries_may_be_chance() -> None:
+def test_a_gain_of_three_queries_may_be_chance():
     values = columns(60, 10, 0.0)
     values[:3, 14] += 0.3
     report = choose_weight(values, LEGS[: len(values)], fusion="linear", k=10)
@@ -249,13 +247,13 @@ def test_a_gain_of_three_queries_may_be_chance() -> None:
     assert "may be chance" in report.reason
 
 
-def test_no_difference_keeps_the_default() -> None:
+def test_no_difference_keeps_the_default():
     report = choose_weight(columns(40, 0, 0.0), LEGS[:40], fusion="linear", k=10, default=0.3)
     assert (report.suggested, report.best, report.gain, report.p) == (0.3, 0.3, 0.0, 1.0)
     assert report.reason == "no other weight is better on these queries"
 
 
-def test_held_out_queries_do_not_choose_their_weight() -> None:
+def test_held_out_queries_do_not_choose_their_weight():
     # One query alone prefers weight 0; whoever looked at it while measuring it would gain.
     values = columns(40, 10, 0.0)
     values[7, 0] += 0.3

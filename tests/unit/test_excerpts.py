@@ -49,7 +49,7 @@ rotate --key
 """
 
 
-def excerpt_of(query: str | None, text: str) -> str:
+def excerpt_of(query, text):
     return excerpts_of(query, [text], [None], lambda _: ENGLISH)[0][0]
 
 
@@ -75,7 +75,7 @@ LOGIN = f"…\n{CODE.replace('login', '**login**')}Sessions are kept. They end w
         ("stars", "Two **stars** and *stars*.", "Two **stars** and ***stars***."),
     ],
 )
-def test_sentences(query: str | None, text: str, wanted: str | None) -> None:
+def test_sentences(query, text, wanted):
     made = excerpt_of(query, text)
     if wanted is None:
         assert made.startswith("… a a") and made.endswith("b b …") and "**gate**" in made  # noqa: PT018
@@ -111,14 +111,14 @@ LINES = st.sampled_from(
     texts=st.lists(st.lists(st.one_of(BLOCKS, LINES, LINES, WORDS), max_size=40).map("".join), max_size=3),
     words=st.sets(st.sampled_from(["key", "keys", "gate", "gates", "ab"])),
 )
-def test_excerpts_are_those_of_plain_python(texts: list[str], words: set[str]) -> None:
+def test_excerpts_are_those_of_plain_python(texts, words):
     simple = _core.Analyzer("simple", stop_words=False)
     plain = [plain_excerpts.excerpt(text, plain_excerpts.places(text, words)) for text in texts]
     assert _core.excerpts(texts, simple, sorted(words)) == plain
 
 
 @given(st.lists(BLOCKS, max_size=60).map(lambda blocks: "".join([*blocks, "\n\nOne end."])))
-def test_an_excerpt_is_parts_of_the_text_in_their_order(text: str) -> None:
+def test_an_excerpt_is_parts_of_the_text_in_their_order(text):
     made = excerpt_of("keys and gates", text)
     plain = "".join(piece for piece, _ in marked_parts(made, text))
     at = 0
@@ -132,18 +132,18 @@ def test_an_excerpt_is_parts_of_the_text_in_their_order(text: str) -> None:
     assert made
 
 
-def test_a_long_indentation_is_read_once() -> None:
+def test_a_long_indentation_is_read_once():
     """If every blank were read again for each blank, it would not end within the limit of a test."""
     assert excerpt_of("gate", " " * 2_000_000 + "a gate --> b") == "a **gate** --> b"
 
 
-def test_the_end_of_a_very_long_line_is_prose() -> None:
+def test_the_end_of_a_very_long_line_is_prose():
     text = "Nobody comes. " * (MAX_LINE // 14 + 1) + "A gate."
     assert excerpt_of("gate", f".. {text}") == "A **gate**."
     assert excerpt_of("gate", f".. {text[-1000:]}\n\nA key.") == "A key."
 
 
-def test_the_place_is_that_of_the_excerpt() -> None:
+def test_the_place_is_that_of_the_excerpt():
     text = "# Keys\n\nOne.\n\nA key.\n"
     assert excerpts_of("keys", [text, "# Keys\n\nOne.", "a **key**", "none"], [None] * 4, lambda _: ENGLISH) == [
         ("One.\nA **key**.", text.index("key")),

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from hypothesis import given
 
 from semlex.filters.evaluate import failing, holds
 from semlex.filters.text import tree_of_text
-from semlex.filters.tree import FilterTree, Group
+from semlex.filters.tree import Group
 from tests.support.filter_trees import documents, metadata_trees
 
 
 @given(metadata_trees, documents)
-def test_parts_fail_just_where_the_filter_does(tree: FilterTree, document: dict[str, Any]) -> None:
+def test_parts_fail_just_where_the_filter_does(tree, document):
     parts = failing(tree, document)
     assert (parts == []) == holds(tree, document)
     assert not any(holds(part, document) for part in parts)
@@ -21,7 +19,7 @@ def test_parts_fail_just_where_the_filter_does(tree: FilterTree, document: dict[
     assert not any(isinstance(part, Group) and part.word == "and" for part in parts)
 
 
-def test_known_parts() -> None:
+def test_known_parts():
     tree = tree_of_text("year > 2020 and (lang == 'de' or lang == 'fr') and not draft == true and exists tags")
     document = {"year": 2019, "lang": "en", "draft": True, "tags": ["a"]}
     assert [str(part) for part in failing(tree, document)] == [

@@ -4,7 +4,6 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -13,7 +12,7 @@ from types import ModuleType
 import pytest
 
 from benches import BENCHES, __main__, figures, kept_runs
-from benches.kept_runs import Recording, Run
+from benches.kept_runs import Recording
 from benches.measuring import Bench, Figure
 
 RUNS = [run for bench in BENCHES for run in kept_runs.read(bench)]
@@ -22,7 +21,7 @@ NAN = float("nan")
 
 
 @pytest.fixture
-def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def results(tmp_path, monkeypatch):
     """A folder of results of its own, and a page of its own."""
     monkeypatch.setattr(kept_runs, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(figures, "PAGE", tmp_path / "figures.md")
@@ -32,45 +31,41 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def bench(results: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+def bench(results, monkeypatch):
     """Runs `./x bench rrf` with other work."""
     for name in ("SEMLEX_BENCH_LAYERS", "SEMLEX_BENCH_SECONDS"):
         monkeypatch.delenv(name, raising=False)
-
-    def run(work: Callable[[Bench], None], *options: str) -> int:
+    def run(work, *options):
         module = ModuleType("benches.rrf")
-
-        def of_module(bench: Bench, *, quick: bool, state: Path) -> None:
+        def of_module(bench, *, quick, state):
             work(bench)
-
-        module.run = of_module  # type: ignore[attr-defined]
+        module.run = of_module
         monkeypatch.setitem(sys.modules, "benches.rrf", module)
         return __main__.main(["rrf", *options])
-
     return run
 
 
-def value(number: float) -> Callable[[Bench], None]:
+def value(number):
     return lambda bench: bench.at_least("x", number, unit="", bar=None)
 
 
-def kept() -> dict[str, float | None]:
+def kept():
     return {run.variant: run.figures["x"].ours for run in kept_runs.read("rrf")}
 
 
 # --- what is committed ----------------------------------------------------------------------------------------------
 
 
-def test_the_page_is_what_the_generator_makes() -> None:
+def test_the_page_is_what_the_generator_makes():
     assert figures.PAGE.read_text(encoding="utf-8") == figures.page()
 
 
-def test_every_file_belongs_to_a_bench() -> None:
+def test_every_file_belongs_to_a_bench():
     assert {path.name for path in kept_runs.RESULTS.iterdir()} <= {f"{bench}.json" for bench in BENCHES}
 
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: f"{run.bench} {run.variant}")
-def test_a_kept_run_is_complete_with_fair_verdicts(run: Run) -> None:
+def test_a_kept_run_is_complete_with_fair_verdicts(run):
     assert datetime.fromisoformat(run.date).tzinfo is not None
     assert re.fullmatch("[0-9a-f]{7,}", run.commit)
     assert set(run.machine) == {"system", "processor", "cores"}
@@ -92,12 +87,12 @@ def test_a_kept_run_is_complete_with_fair_verdicts(run: Run) -> None:
         assert figure == Figure.judged(*given, unit=figure.unit, bar=figure.bar, better=figure.better)
 
 
-def test_runs_of_a_bench_differ_in_their_variants() -> None:
+def test_runs_of_a_bench_differ_in_their_variants():
     variants = [(run.bench, run.variant) for run in RUNS]
     assert len(variants) == len(set(variants))
 
 
-def test_links_to_sections_lead_somewhere() -> None:
+def test_links_to_sections_lead_somewhere():
     titles = re.findall(r"^## (.+)$", figures.page(), re.MULTILINE)
     anchors = {re.sub(r"[^\w -]", "", title).replace(" ", "-").lower() for title in titles}
     pages = [path.read_text(encoding="utf-8") for path in DOCS.rglob("*.md")]
@@ -110,7 +105,7 @@ def test_links_to_sections_lead_somewhere() -> None:
 # --- what a run leaves ----------------------------------------------------------------------------------------------
 
 
-def test_a_run_is_kept_and_shown(results: Path, bench: Callable[..., int]) -> None:
+def test_a_run_is_kept_and_shown(results, bench):
     assert bench(lambda bench: bench.at_most("time", 1.5, unit="ms", bar=1)) == 1
     (run,) = kept_runs.read("rrf")
     assert (run.variant, run.command, run.taken) == ("full", "./x bench rrf", "by the bench")
@@ -118,9 +113,7 @@ def test_a_run_is_kept_and_shown(results: Path, bench: Callable[..., int]) -> No
     assert [path.name for path in results.iterdir()] == ["rrf.json"]
 
 
-def test_a_newer_run_replaces_that_of_its_variant_only(
-    bench: Callable[..., int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_newer_run_replaces_that_of_its_variant_only(bench, monkeypatch):
     bench(value(1))
     bench(value(2), "--quick", "--keep")
     monkeypatch.setenv("SEMLEX_BENCH_LAYERS", "1")
@@ -130,7 +123,7 @@ def test_a_newer_run_replaces_that_of_its_variant_only(
     assert kept() == {"full": 4, "quick": 2, "SEMLEX_BENCH_LAYERS=1": 3}
 
 
-def test_a_quick_run_never_replaces_a_full_one(bench: Callable[..., int]) -> None:
+def test_a_quick_run_never_replaces_a_full_one(bench):
     bench(value(1))
     bench(value(2), "--quick")
     assert kept() == {"full": 1}
@@ -138,28 +131,22 @@ def test_a_quick_run_never_replaces_a_full_one(bench: Callable[..., int]) -> Non
     assert kept() == {"full": 1}
 
 
-def test_a_run_that_fails_keeps_nothing(results: Path, bench: Callable[..., int]) -> None:
+def test_a_run_that_fails_keeps_nothing(results, bench):
     bench(value(1))
     before = (results / "rrf.json").read_bytes(), figures.PAGE.read_bytes()
-
-    def fails(bench: Bench) -> None:
+    def fails(bench):
         bench.at_least("x", 2, unit="", bar=None)
         raise RuntimeError("half-way")
-
     with pytest.raises(RuntimeError, match="half-way"):
         bench(fails)
     assert ((results / "rrf.json").read_bytes(), figures.PAGE.read_bytes()) == before
 
 
-def test_a_file_that_cannot_be_written_stays_as_it_was(
-    results: Path, bench: Callable[..., int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_cannot_be_written_stays_as_it_was(results, bench, monkeypatch):
     bench(value(1))
-
-    def full(self: Path, text: str, encoding: str) -> None:
+    def full(self, text, encoding):
         self.write_bytes(text.encode(encoding)[:20])
         raise OSError("no space left on device")
-
     with monkeypatch.context() as patched:
         patched.setattr(Path, "write_text", full)
         with pytest.raises(OSError, match="no space"):
@@ -168,13 +155,10 @@ def test_a_file_that_cannot_be_written_stays_as_it_was(
     assert [path.name for path in results.iterdir()] == ["rrf.json"]
 
 
-def test_a_run_that_measured_less_replaces_nothing(
-    bench: Callable[..., int], capsys: pytest.CaptureFixture[str]
-) -> None:
-    def unmeasured(bench: Bench) -> None:
+def test_a_run_that_measured_less_replaces_nothing(bench, capsys):
+    def unmeasured(bench):
         bench.at_least("y", 1, unit="", bar=None)
         bench.unmeasured("x", "", None, "its environment is missing")
-
     bench(unmeasured)  # nothing was measured before
     bench(value(1))
     bench(unmeasured)
@@ -186,13 +170,10 @@ def test_a_run_that_measured_less_replaces_nothing(
 
 
 @pytest.mark.parametrize("number", [NAN, float("inf"), -float("inf")])
-def test_values_that_are_no_numbers_become_null_and_come_back(
-    results: Path, bench: Callable[..., int], number: float
-) -> None:
-    def work(bench: Bench) -> None:
+def test_values_that_are_no_numbers_become_null_and_come_back(results, bench, number):
+    def work(bench):
         bench.at_least("x", 1, unit="", bar=None)
         bench.at_most("y", number, unit="", bar=1)
-
     assert bench(work) == 0
     ((stored),) = json.loads((results / "rrf.json").read_text(encoding="utf-8"))
     assert stored["figures"]["y"] == {
@@ -203,8 +184,8 @@ def test_values_that_are_no_numbers_become_null_and_come_back(
     assert "| y | not measured |" in figures.page()
 
 
-def test_the_commit_counts_as_clean_when_only_results_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[str, ...]] = []
+def test_the_commit_counts_as_clean_when_only_results_changed(monkeypatch):
+    asked = []
     monkeypatch.setattr(kept_runs, "_git", lambda *arguments: asked.append(arguments) or "")
     assert Recording("full", "./x bench rrf").run(Bench("rrf")).clean
     assert {":!benches/results", ":!docs/reference/figures.md"} < set(asked[-1])
@@ -227,13 +208,13 @@ def test_the_commit_counts_as_clean_when_only_results_changed(monkeypatch: pytes
         ((1,), "higher", None, ""),
     ],
 )
-def test_a_bar_is_met_or_not(given: tuple[float, ...], better: str, bar: float | None, verdict: str) -> None:
-    figure = Figure.judged(*given, unit="", bar=bar, better=better)  # type: ignore[arg-type]
+def test_a_bar_is_met_or_not(given, better, bar, verdict):
+    figure = Figure.judged(*given, unit="", bar=bar, better=better)
     assert figure.verdict == verdict
     assert figure.met is (None if not verdict else verdict == "met")
 
 
-def test_a_missed_bar_by_a_little_is_a_missed_bar(bench: Callable[..., int]) -> None:
+def test_a_missed_bar_by_a_little_is_a_missed_bar(bench):
     assert bench(lambda bench: bench.at_most("x", 101, unit="ms", bar=100), "--no-keep") == 1
     assert bench(lambda bench: bench.at_most("x", 100, unit="ms", bar=100), "--no-keep") == 0
 
@@ -241,7 +222,7 @@ def test_a_missed_bar_by_a_little_is_a_missed_bar(bench: Callable[..., int]) -> 
 @pytest.mark.parametrize(
     ("newest", "shown"), [("full", {"full": ["a"], "million": ["1M"]}), ("million", {"million": ["1M", "a"]})]
 )
-def test_each_figure_of_a_million_is_shown_once(results: Path, newest: str, shown: dict[str, list[str]]) -> None:
+def test_each_figure_of_a_million_is_shown_once(results, newest, shown):
     for variant, names in (("full", ["a"]), ("million", ["a", "1M"])):
         bench = Bench("rrf")
         bench.unmeasured("1M", "", 1, "not asked for")

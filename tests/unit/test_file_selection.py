@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -16,14 +15,14 @@ from semlex.ingest.files.selection import Selection, Skipped
 from semlex.ingest.loaders.registry import loaders
 
 
-def write(root: Path, *uris: str) -> None:
+def write(root, *uris):
     for uri in uris:
         path = root / uri
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"text of {uri}")
 
 
-def found(path: Path | Place, skipped: Skipped | None = None, include: list[str] | None = None) -> list[str]:
+def found(path, skipped=None, include=None):
     selection = Selection(include, [], loaders().keys())
     return [entry.uri for entry in find_files([path], selection, skipped) if isinstance(entry, FoundFile)]
 
@@ -32,11 +31,11 @@ parts = st.lists(st.sampled_from(["a", "b", "ab", "."]), min_size=1, max_size=4)
 
 
 @given(parts, st.frozensets(parts))
-def test_what_is_below_a_path(uri: str, below: frozenset[str]) -> None:
+def test_what_is_below_a_path(uri, below):
     assert is_below(uri, below) == any(part in (".", uri) or uri.startswith(f"{part}/") for part in below)
 
 
-def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
+def test_what_is_left_out_is_counted(tmp_path):
     write(tmp_path, "a.md", "b.xyz", "c.xyz", "LICENSE", ".hidden.md", "searchindex.js", "x.min.js", "_build/a.md")
     write(tmp_path, "node_modules/a.js", "ignored.md", "sub/more.md")
     (tmp_path / ".gitignore").write_text("ignored.md\nsub/\n")
@@ -52,7 +51,7 @@ def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
     assert found(tmp_path, include=["*.xyz", "x.min.js"]) == ["b.xyz", "c.xyz", "x.min.js"]
 
 
-def test_a_folders_rules_follow_those_above(tmp_path: Path) -> None:
+def test_a_folders_rules_follow_those_above(tmp_path):
     write(tmp_path, "a.md", "keep.md", "deep/keep.md", "deep/b.md", "deep/er/c.md", "deep/er/keep.md")
     (tmp_path / ".gitignore").write_text("*.md\n!keep.md\n")
     (tmp_path / "deep" / ".semlexignore").write_text("!b.md\n/keep.md\n")
@@ -60,7 +59,7 @@ def test_a_folders_rules_follow_those_above(tmp_path: Path) -> None:
     assert found(Place(tmp_path / "deep", tmp_path, "docs")) == ["deep/b.md", "deep/er/keep.md"]
 
 
-def test_a_damaged_ignore_file_stops_nothing(tmp_path: Path) -> None:
+def test_a_damaged_ignore_file_stops_nothing(tmp_path):
     write(tmp_path, "a.md", "b.md", "c.md", "sub/.gitignore/x.md")
     (tmp_path / ".gitignore").write_bytes(b"!\n\xff\xfe[\nb.md\n\0\n")
     (tmp_path / ".semlexignore").symlink_to("/etc/hostname")
@@ -77,9 +76,7 @@ PATTERNS = st.one_of(st.sampled_from([*KNOWN.split(), "", "d.txt ", "b\\ "]), MA
 
 @pytest.mark.slow
 @given(st.lists(PATTERNS, max_size=5), st.lists(PATTERNS, max_size=3))
-def test_what_git_ignores_is_ignored(
-    tmp_path_factory: pytest.TempPathFactory, top: list[str], below: list[str]
-) -> None:
+def test_what_git_ignores_is_ignored(tmp_path_factory, top, below):
     root = tmp_path_factory.mktemp("tree")
     subprocess.run(["git", "init", "-q", str(root)], check=True)
     files = [f"{x}{y}{z}" for x in ("", "a/", "b/") for y in ("", "a/", "b/") for z in ("c.md", "d.txt")]
@@ -96,13 +93,13 @@ def test_what_git_ignores_is_ignored(
 
 
 @pytest.mark.parametrize("pattern", ["*a" * 100 + "b", "**/a/" * 100 + "b", "a*" * 100 + "/b", "[a-z]*" * 50 + "?b"])
-def test_a_hostile_pattern_takes_no_longer_than_another(tmp_path: Path, pattern: str) -> None:
+def test_a_hostile_pattern_takes_no_longer_than_another(tmp_path, pattern):
     write(tmp_path, "a" * 200 + ".md", "a/" * 60 + "x.md")
     (tmp_path / ".gitignore").write_text(f"{pattern}\n")
     assert len(found(tmp_path)) == 2
 
 
-def test_a_folder_that_is_left_out_is_so_by_its_own_name_too(tmp_path: Path) -> None:
+def test_a_folder_that_is_left_out_is_so_by_its_own_name_too(tmp_path):
     write(tmp_path, "a.md", "out/b.md", "out/deep/c.md")
     (tmp_path / ".gitignore").write_text("out/\n")
     skipped = Skipped()

@@ -7,27 +7,26 @@ import copy
 import functools
 import operator
 import re
-from collections.abc import Callable
 from decimal import Decimal
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from semlex import F, _core
-from semlex.errors import ConfigurationError, FieldError, ValidationError
+from semlex.errors import ConfigurationError, ValidationError
 from semlex.filters import forms, text
 from semlex.filters.evaluate import holds
 from semlex.filters.fields import RESERVED, Field, exact, json_text
 from semlex.filters.forms import filter_tree, mapping_of_tree, tree_of_mapping
 from semlex.filters.text import tree_of_text
-from semlex.filters.tree import MAX_CONDITIONS, MAX_DEPTH, FilterTree, Operator, condition
+from semlex.filters.tree import MAX_CONDITIONS, MAX_DEPTH, Operator, condition
 from tests.support.filter_trees import NAMES, all_trees, values
 from tests.support.folders import documentation
 
 
-def refusals(make: Callable[[], object]) -> tuple[FieldError, ...]:
+def refusals(make):
     with pytest.raises(ValidationError) as caught:
         make()
     assert all(len(line) < 600 for line in str(caught.value).split("\n"))
@@ -38,7 +37,7 @@ def refusals(make: Callable[[], object]) -> tuple[FieldError, ...]:
 
 
 @given(all_trees)
-def test_a_tree_is_what_its_text_and_its_mapping_are(tree: FilterTree) -> None:
+def test_a_tree_is_what_its_text_and_its_mapping_are(tree):
     for again in (tree_of_text(str(tree)), tree_of_mapping(mapping_of_tree(tree))):
         assert repr(again) == repr(tree)  # 1, 1.0 and True are different there
         assert (again.depth, again.conditions, again.size) == (tree.depth, tree.conditions, tree.size)
@@ -46,7 +45,7 @@ def test_a_tree_is_what_its_text_and_its_mapping_are(tree: FilterTree) -> None:
 
 
 @given(st.lists(st.sampled_from(NAMES), min_size=1, max_size=3), values)
-def test_a_field_of_python_is_that_of_text_and_mapping(path: list[str], value: Any) -> None:
+def test_a_field_of_python_is_that_of_text_and_mapping(path, value):
     field = Field(tuple(path))
     made = F(str(field)) == value
     assert repr(made) == repr(condition(field, "==", value))
@@ -100,7 +99,7 @@ TREES = [
 
 
 @pytest.mark.parametrize(("tree", "written", "given"), TREES, ids=lambda one: one if isinstance(one, str) else "")
-def test_three_spellings_are_one_tree(tree: FilterTree, written: str, given: dict[str, Any]) -> None:
+def test_three_spellings_are_one_tree(tree, written, given):
     before = copy.deepcopy(given)
     assert repr(filter_tree(written)) == repr(tree)
     assert repr(filter_tree(given)) == repr(tree)
@@ -108,18 +107,18 @@ def test_three_spellings_are_one_tree(tree: FilterTree, written: str, given: dic
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
-def test_a_float_has_the_value_that_is_stored(number: float) -> None:
+def test_a_float_has_the_value_that_is_stored(number):
     assert Decimal(json_text(number)) == Decimal(_core.to_json(number).decode()) == exact(number)
 
 
-def test_every_operator_has_its_words() -> None:
+def test_every_operator_has_its_words():
     operators = set(get_args(Operator))
     assert {*text.SYMBOLS, *text.WORDS, "exists", "empty"} - {"!=", "between"} == operators
     assert {*forms.COMPARISONS.values(), *forms.SWITCHES.values()} == operators
     assert {*text.WORDS, *text.LITERALS, "and", "or", "not", "exists", "empty"} == RESERVED
 
 
-def test_the_page_has_the_grammar_and_every_operator() -> None:
+def test_the_page_has_the_grammar_and_every_operator():
     page = documentation("filters.md").read_text(encoding="utf-8")
     grammar = [line.strip() for line in (text.__doc__ or "").split("::\n")[1].split("Words of the")[0].splitlines()]
     found = re.search(r"```\n(filter .*?)```", page, re.DOTALL)
@@ -134,7 +133,7 @@ def test_the_page_has_the_grammar_and_every_operator() -> None:
     assert all(f"`{name}`" in page or f'"{name}"' in page for name in forms.OF_FIELDS)
 
 
-def test_python_has_no_way_to_lose_a_part() -> None:
+def test_python_has_no_way_to_lose_a_part():
     with pytest.raises(ConfigurationError, match="write & for and"):
         (F("a") == 1) and (F("b") == 2)
     with pytest.raises(ConfigurationError, match="between"):
@@ -207,13 +206,13 @@ TEXTS = [
 
 
 @pytest.mark.parametrize(("written", "column", "told"), TEXTS, ids=[one[0][:30] for one in TEXTS])
-def test_a_text_is_refused_with_its_column(written: str, column: int, told: str) -> None:
+def test_a_text_is_refused_with_its_column(written, column, told):
     [error] = refusals(lambda: tree_of_text(written))
     assert error.field == f"filters at column {column}"
     assert told in str(error)
 
 
-MAPPINGS: list[tuple[Any, list[str], str]] = [
+MAPPINGS = [
     ({"$or": []}, ["filters.$or"], "at least one"),
     ({"$and": {"a": 1}}, ["filters.$and"], "a list of filters"),
     ({"$or": [{}]}, ["filters.$or[0]"], "a mapping with an entry"),
@@ -258,7 +257,7 @@ MAPPINGS: list[tuple[Any, list[str], str]] = [
 
 
 @pytest.mark.parametrize(("given", "places", "told"), MAPPINGS, ids=[str(one[1]) + one[2] for one in MAPPINGS])
-def test_a_mapping_is_refused_with_its_places(given: Any, places: list[str], told: str) -> None:
+def test_a_mapping_is_refused_with_its_places(given, places, told):
     with pytest.raises(ValidationError) as caught:
         tree_of_mapping(given)
     assert [error.field for error in caught.value.errors] == places
@@ -269,16 +268,16 @@ def test_a_mapping_is_refused_with_its_places(given: Any, places: list[str], tol
 
 
 @pytest.mark.slow
-def test_levels() -> None:
-    deep: Any = {"a": 1}
+def test_levels():
+    deep = {"a": 1}
     for _ in range(100_000):
         deep = {"$or": [deep, {"a": 1}]}
     assert refusals(lambda: tree_of_mapping(deep))[0].code == "too_deep"
-    inner: Any = 1
+    inner = 1
     for _ in range(100_000):
         inner = {"a": inner}
     assert refusals(lambda: tree_of_mapping(inner))[0].code == "too_deep"
-    nested: Any = []
+    nested = []
     for _ in range(100_000):
         nested = [nested]
     assert refusals(lambda: tree_of_mapping({"a": nested}))[0].code == "too_deep"
@@ -296,7 +295,7 @@ def test_levels() -> None:
         deep = deep.get("$or", [None])[0]  # so that it is not freed by recursion
 
 
-def test_conditions() -> None:
+def test_conditions():
     flat = [F("a") == number for number in range(MAX_CONDITIONS)]
     tree = functools.reduce(operator.or_, flat)
     assert (tree.depth, tree.conditions) == (1, MAX_CONDITIONS)
@@ -307,7 +306,7 @@ def test_conditions() -> None:
     assert refusals(lambda: tree_of_text(" or ".join(["a==1"] * (MAX_CONDITIONS + 1))))[0].code == "too_long"
 
 
-def test_bytes() -> None:
+def test_bytes():
     assert filter_tree({"a": {"$in": list(range(100_000))}}) is not None
     for make in (
         lambda: tree_of_mapping({"a": {"$in": ["x" * 1024] * 1024}}),
@@ -320,7 +319,7 @@ def test_bytes() -> None:
 
 
 @given(st.text(st.sampled_from("ab.@\"' ()[]{},=<>!-+0123\\né%$:") | st.characters(), max_size=30))
-def test_no_text_is_another_error(written: str) -> None:
+def test_no_text_is_another_error(written):
     for make in (tree_of_text, F):
         try:
             make(written)

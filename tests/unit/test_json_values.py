@@ -6,7 +6,6 @@ import datetime as dt
 import math
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
-from typing import Any
 from uuid import UUID
 
 import numpy as np
@@ -23,13 +22,13 @@ NUMBER = UUID("12345678-1234-5678-1234-567812345678")
 class NoTime(datetime):
     """Like NaT of pandas: equal to nothing, not even itself."""
 
-    def __eq__(self, other: object) -> bool:
+    def __eq__(self, other):
         return False
 
-    def __ne__(self, other: object) -> bool:
+    def __ne__(self, other):
         return True
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
 
 @pytest.mark.parametrize(
@@ -53,7 +52,7 @@ class NoTime(datetime):
     ],
     ids=repr,
 )
-def test_what_is_stored(value: Any, stored: object) -> None:
+def test_what_is_stored(value, stored):
     found = json_scalar(value)
     assert (type(found), found) == (type(stored), stored)
     assert json_tree({"a": [value, (value, {"b": value})]}) == {"a": [stored, [stored, {"b": stored}]]}
@@ -67,11 +66,11 @@ def test_what_is_stored(value: Any, stored: object) -> None:
     ],
     ids=repr,
 )
-def test_what_is_json_or_has_no_json_stays(value: Any) -> None:
+def test_what_is_json_or_has_no_json_stays(value):
     assert json_scalar(value) is value
 
 
-def test_a_decimal_without_a_value_is_refused_as_such() -> None:
+def test_a_decimal_without_a_value_is_refused_as_such():
     assert all(math.isnan(json_scalar(Decimal(text))) for text in ("NaN", "sNaN", "Infinity"))
 
 
@@ -79,11 +78,11 @@ FIRST, LAST = datetime.min + timedelta(1), datetime.max - timedelta(1)  # noqa: 
 
 
 @given(st.lists(st.datetimes(FIRST, LAST, timezones=st.sampled_from([UTC, EAST]))))
-def test_texts_of_times_have_the_order_of_time(times: list[datetime]) -> None:
+def test_texts_of_times_have_the_order_of_time(times):
     assert list(map(json_scalar, sorted(times))) == sorted(map(json_scalar, times))
 
 
-def test_ids_are_texts_whole_numbers_or_uuids() -> None:
+def test_ids_are_texts_whole_numbers_or_uuids():
     assert [id_text(one) for one in (5, -1, np.int32(7), NUMBER, "x")] == ["5", "-1", "7", str(NUMBER), "x"]
     for other in (True, 1.0, None, 10**5000, np.bool_(True)):
         assert id_text(other) is other

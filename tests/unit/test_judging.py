@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,9 +23,9 @@ notes = st.lists(st.tuples(questions, ids, st.none() | st.integers(0, 3)), max_s
 
 
 @given(notes)
-def test_what_was_noted_last_is_what_is_read(tmp_path_factory: pytest.TempPathFactory, given: list) -> None:
+def test_what_was_noted_last_is_what_is_read(tmp_path_factory, given):
     folder = JudgementFolder(tmp_path_factory.mktemp("judged") / "new")
-    wanted: dict[str, dict[str, int]] = {}
+    wanted = {}
     for question, judged, value in given:
         text = question_text(question)
         if not text or not is_column(judged):
@@ -42,7 +40,7 @@ def test_what_was_noted_last_is_what_is_read(tmp_path_factory: pytest.TempPathFa
     assert folder.read() == {text: own for text, own in wanted.items() if own}
 
 
-def test_the_files_are_those_of_eval(tmp_path: Path) -> None:
+def test_the_files_are_those_of_eval(tmp_path):
     folder = JudgementFolder(tmp_path)
     folder.note("how\tare keys\nrotated?", {"a b": 3, "c": 0})
     folder.note("where are they?", {"c": 1})
@@ -55,13 +53,13 @@ def test_the_files_are_those_of_eval(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [-1, 4, 1.0, True])
-def test_a_relevance_is_a_whole_number_from_0_to_3(tmp_path: Path, value: int) -> None:
+def test_a_relevance_is_a_whole_number_from_0_to_3(tmp_path, value):
     with pytest.raises(ConfigurationError, match="relevance"):
         JudgementFolder(tmp_path).note("q", {"a": value})
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_told(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigurationError, match="cannot be written"):
         JudgementFolder(tmp_path / "file").note("q", {"a": 1})

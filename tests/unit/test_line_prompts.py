@@ -26,7 +26,7 @@ COUNTERS = st.sampled_from([WordCounter(), TokenEstimate()])
 
 
 @given(titles=ANY, text=ANY)
-def test_titles_and_text_arrive_as_they_are(titles: str, text: str) -> None:
+def test_titles_and_text_arrive_as_they_are(titles, text):
     mark = drawn_mark()
     system, user = messages_for(titles, text, mark)
     assert system["content"] == INSTRUCTIONS
@@ -34,7 +34,7 @@ def test_titles_and_text_arrive_as_they_are(titles: str, text: str) -> None:
 
 
 @given(line=ANY, times=st.integers(1, 400), counter=COUNTERS)
-def test_a_line_is_bounded_and_a_beginning_of_what_was_written(line: str, times: int, counter: WordCounter) -> None:
+def test_a_line_is_bounded_and_a_beginning_of_what_was_written(line, times, counter):
     cleaned = clean_line(line * times)
     assert not re.search(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\ud800-\udfff]", cleaned)
     cleaned.encode()
@@ -47,11 +47,10 @@ def test_a_line_is_bounded_and_a_beginning_of_what_was_written(line: str, times:
 
 
 @given(line=st.text(st.characters(codec="ascii", categories=["L"]), min_size=1, max_size=20))
-def test_what_a_model_puts_around_its_answer(line: str) -> None:
+def test_what_a_model_puts_around_its_answer(line):
     class Around(LineModel):
         def stream(self, messages, schema=None):
             *_, last = super().stream(messages, schema)
             yield f'<think>{{"line": 7}}</think>\n```json\n{last.text}\n```'
             yield last
-
     assert asked_line(Around(lambda _: f' *"{line}"*\n'), "", "text", drawn_mark())[0] == line

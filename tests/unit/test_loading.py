@@ -8,10 +8,8 @@ import os
 import socket
 import stat
 import subprocess
-from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -26,19 +24,12 @@ from semlex.ingest.loaders.registry import loader_of, loaders
 from semlex.options.collection import DEFAULT_LIMITS, MIB, FileLimits
 
 
-def find_files(
-    paths: str | Path | list[Path | str],
-    include: list[str] | None = None,
-    exclude: Sequence[str] = (),
-    *,
-    recursive: bool = True,
-    limits: FileLimits = DEFAULT_LIMITS,
-) -> Iterator[FoundFile | FileProblem]:
+def find_files(paths, include=None, exclude=(), *, recursive=True, limits=DEFAULT_LIMITS):
     selection = Selection(include, exclude, loaders().keys(), recursive, limits)
     return discovery.find_files(paths, selection)
 
 
-def load_file(found: FoundFile, **options: int) -> LoadedDocument | FileProblem:
+def load_file(found, **options):
     read = read_file(replace(found, **options))
     if isinstance(read, FileProblem):
         return read
@@ -48,36 +39,36 @@ def load_file(found: FoundFile, **options: int) -> LoadedDocument | FileProblem:
         return FileProblem(found.uri, error.code, error.message)
 
 
-def split(entries: Iterable[FoundFile | FileProblem]) -> tuple[list[str], dict[str, str]]:
+def split(entries):
     listed = list(entries)
     found = [entry.uri for entry in listed if isinstance(entry, FoundFile)]
     return found, {entry.source_document: entry.code for entry in listed if isinstance(entry, FileProblem)}
 
 
-def write(root: Path, *uris: str) -> None:
+def write(root, *uris):
     for uri in uris:
         path = root / uri
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"text of {uri}")
 
 
-def load(path: Path, **options: int) -> LoadedDocument | FileProblem:
+def load(path, **options):
     (found,) = find_files(path)
     assert isinstance(found, FoundFile)
     return load_file(found, **options)
 
 
-def markdown_title(text: str) -> str | None:
+def markdown_title(text):
     return MarkdownLoader().load(FileBytes("a.md", text.encode(), b"", datetime.now(UTC)), LoadOptions()).title
 
 
-def stored(tmp_path: Path, name: str, data: bytes) -> LoadedDocument | FileProblem:
+def stored(tmp_path, name, data):
     (tmp_path / name).write_bytes(data)
     return load(tmp_path / name)
 
 
 @pytest.fixture(params=["by descriptor", "by path"])
-def both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+def both_ways(request, monkeypatch):
     """Systems that open relative to a folder, and those that cannot."""
     assert safe_open.BY_DESCRIPTOR
     monkeypatch.setattr(safe_open, "BY_DESCRIPTOR", request.param == "by descriptor")
@@ -87,7 +78,7 @@ def both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 # --- finding ----------------------------------------------------------------------------------------------------------
 
 
-def test_order_patterns_and_what_is_skipped(tmp_path: Path, both_ways: str) -> None:
+def test_order_patterns_and_what_is_skipped(tmp_path, both_ways):
     write(tmp_path, "b.md", "a.TXT", "z/README", "a/deep/x.py", "a.d/y.html", "picture.png", "c.rst")
     write(tmp_path, ".git/x.md", ".venv/x.md", "node_modules/x.md", "__pycache__/x.md", ".hidden.md", "a/.env")
     everything = ["a.TXT", "b.md", "c.rst", "a/deep/x.py", "a.d/y.html", "z/README"]
@@ -100,7 +91,7 @@ def test_order_patterns_and_what_is_skipped(tmp_path: Path, both_ways: str) -> N
     assert split(find_files([tmp_path / "picture.png", tmp_path / ".hidden.md"]))[0] == ["picture.png", ".hidden.md"]
 
 
-def test_a_found_file_says_where_it_is(tmp_path: Path) -> None:
+def test_a_found_file_says_where_it_is(tmp_path):
     write(tmp_path, "a/b.md")
     os.utime(tmp_path / "a" / "b.md", (1, 1_000_000_000))
     (found,) = find_files(tmp_path)
@@ -114,7 +105,7 @@ def test_a_found_file_says_where_it_is(tmp_path: Path) -> None:
     assert loader_of(read, loaders()).name == "markdown"
 
 
-def test_nothing_comes_twice(tmp_path: Path, both_ways: str) -> None:
+def test_nothing_comes_twice(tmp_path, both_ways):
     write(tmp_path, "a.md", "sub/b.md")
     (tmp_path / "hard.md").hardlink_to(tmp_path / "a.md")
     (tmp_path / "0 first.md").symlink_to("sub/b.md")
@@ -122,7 +113,7 @@ def test_nothing_comes_twice(tmp_path: Path, both_ways: str) -> None:
     assert split(find_files(given_paths)) == (["a.md", "sub/b.md"], {})
 
 
-def test_links(tmp_path: Path, both_ways: str) -> None:
+def test_links(tmp_path, both_ways):
     root, outside = tmp_path / "root", tmp_path / "root2"
     write(root, "a.md", ".github/README.md", ".hidden/x.md")
     write(outside, "secret.md", "folder/secret.md")
@@ -155,7 +146,7 @@ def test_links(tmp_path: Path, both_ways: str) -> None:
 
 
 @pytest.mark.parametrize("swapped", ["file", "folder", "root"])
-def test_a_link_put_in_place_after_the_walk_is_not_followed(tmp_path: Path, both_ways: str, swapped: str) -> None:
+def test_a_link_put_in_place_after_the_walk_is_not_followed(tmp_path, both_ways, swapped):
     root, outside = tmp_path / "root", tmp_path / "outside"
     write(root, "sub/a.md")
     write(outside, "a.md", "sub/a.md")
@@ -169,7 +160,7 @@ def test_a_link_put_in_place_after_the_walk_is_not_followed(tmp_path: Path, both
     assert result.code == "not_regular"
 
 
-def test_only_regular_files_are_opened(tmp_path: Path, both_ways: str) -> None:
+def test_only_regular_files_are_opened(tmp_path, both_ways):
     write(tmp_path, "good.md")
     os.mkfifo(tmp_path / "fifo.md")
     with socket.socket(socket.AF_UNIX) as listener:
@@ -185,7 +176,7 @@ def test_only_regular_files_are_opened(tmp_path: Path, both_ways: str) -> None:
     assert split(find_files(["/dev/zero", "/dev/null"]))[1] == {"zero": "not_regular", "null": "not_regular"}
 
 
-def test_large_files(tmp_path: Path) -> None:
+def test_large_files(tmp_path):
     write(tmp_path, "good.md")
     for name in ("sparse.md", "sparse.PDF"):
         with (tmp_path / name).open("wb") as sparse:
@@ -208,15 +199,13 @@ def test_large_files(tmp_path: Path) -> None:
     assert refused.code == "too_large"
 
 
-def test_a_file_that_grows_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_grows_while_it_is_read(tmp_path, monkeypatch):
     write(tmp_path, "a.md")
     read = os.read
-
-    def grow(file: int, size: int) -> bytes:
+    def grow(file, size):
         with (tmp_path / "a.md").open("a") as growing:
             growing.write("more" * 100)
         return read(file, size)
-
     (found,) = find_files(tmp_path)
     monkeypatch.setattr(os, "read", grow)
     result = load_file(found, max_bytes=1000)
@@ -226,7 +215,7 @@ def test_a_file_that_grows_while_it_is_read(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.slow
-def test_a_tree_2000_deep(tmp_path: Path) -> None:
+def test_a_tree_2000_deep(tmp_path):
     folder = os.open(tmp_path, os.O_RDONLY)
     for _ in range(2000):  # longer than any path may be, so step by step
         file = os.open("x.md", os.O_WRONLY | os.O_CREAT, dir_fd=folder)
@@ -245,7 +234,7 @@ def test_a_tree_2000_deep(tmp_path: Path) -> None:
         subprocess.run(["rm", "-rf", str(tmp_path / "deep")], check=True)
 
 
-def test_vanishing_files_are_reported(tmp_path: Path, both_ways: str) -> None:
+def test_vanishing_files_are_reported(tmp_path, both_ways):
     write(tmp_path, "a.md", "sub/b.md", "sub2/c.md")
     walk = find_files(tmp_path)
     first = next(walk)
@@ -267,7 +256,7 @@ def test_vanishing_files_are_reported(tmp_path: Path, both_ways: str) -> None:
 
 
 @given(data=st.binary(max_size=64))
-def test_any_bytes_are_read_or_refused(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+def test_any_bytes_are_read_or_refused(tmp_path_factory, data):
     result = stored(tmp_path_factory.getbasetemp(), "any.md", data)
     if isinstance(result, LoadedDocument):
         assert "\0" not in result.text
@@ -287,23 +276,21 @@ def test_any_bytes_are_read_or_refused(tmp_path_factory: pytest.TempPathFactory,
         (codecs.BOM_UTF32_LE + "a".encode("utf-32-le"), "binary", "character 0 "),
     ],
 )
-def test_what_is_no_text_is_refused_with_its_place(tmp_path: Path, data: bytes, code: str, place: str) -> None:
+def test_what_is_no_text_is_refused_with_its_place(tmp_path, data, code, place):
     result = stored(tmp_path, "a.md", data)
     assert isinstance(result, FileProblem)
     assert result.code == code
     assert result.message.startswith(place)
 
 
-def test_an_impossible_date_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_impossible_date_is_bounded(tmp_path, monkeypatch):
     write(tmp_path, "a.md")
     (found,) = find_files(tmp_path)
     real = os.fstat
-
-    def fstat(file: int) -> os.stat_result:
+    def fstat(file):
         values = list(real(file))
         values[stat.ST_MTIME] = 10**18
         return os.stat_result(values)
-
     monkeypatch.setattr(os, "fstat", fstat)
     read = read_file(found)
     assert isinstance(read, FileBytes)
@@ -321,7 +308,7 @@ def test_an_impossible_date_is_bounded(tmp_path: Path, monkeypatch: pytest.Monke
         (".md", "markdown"),
     ],
 )
-def test_formats(uri: str, expected: str) -> None:
+def test_formats(uri, expected):
     assert loader_of(FileBytes(uri, b"", b"", datetime.now(UTC)), loaders()).name == expected
 
 
@@ -344,11 +331,11 @@ def test_formats(uri: str, expected: str) -> None:
         ("x" * 100_000 + "\n# Too far down", None),
     ],
 )
-def test_markdown_titles(text: str, title: str | None) -> None:
+def test_markdown_titles(text, title):
     assert markdown_title(text) == title
 
 
-def test_long_lines_do_not_slow_the_title(tmp_path: Path) -> None:
+def test_long_lines_do_not_slow_the_title(tmp_path):
     for filling in (" ", "#", "# ", "=", "`", "--- \n"):
         markdown_title("# " + filling * 200_000 + "x")
     loaded = stored(tmp_path, "a.md", b"# " + b"long " * 1000)

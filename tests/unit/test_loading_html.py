@@ -12,7 +12,7 @@ from semlex.ingest.loaders.base import FileBytes, LoadOptions
 from semlex.ingest.loaders.markdown import HtmlLoader, MarkdownLoader, html_to_markdown
 
 
-def test_a_page_becomes_markdown() -> None:
+def test_a_page_becomes_markdown():
     page = """<!DOCTYPE html><html><head><title>The &amp;
     title</title><style>p { color: red }</style></head>
     <body><!-- a comment <p> --><nav>Home</nav>
@@ -54,7 +54,7 @@ def test_a_page_becomes_markdown() -> None:
         ("<div class=menu>never closed", "never closed"),
     ],
 )
-def test_what_surrounds_the_text_of_a_page_is_left_out(page: str, text: str) -> None:
+def test_what_surrounds_the_text_of_a_page_is_left_out(page, text):
     assert html_to_markdown(page).text == text
 
 
@@ -81,7 +81,7 @@ def test_what_surrounds_the_text_of_a_page_is_left_out(page: str, text: str) -> 
         ("a&amp;&#" + "9" * 5000 + ";<b>&amp;", "a&amp;&#" + "9" * 5000 + ";&", None),  # no number that Python makes
     ],
 )
-def test_malformed_pages(page: str, text: str, title: str | None) -> None:
+def test_malformed_pages(page, text, title):
     assert html_to_markdown(page) == (text, title)
 
 
@@ -98,7 +98,7 @@ HOSTILE_ATTRIBUTES = ("id=", " id=", " id='", ' class="', " class = '", "  class
     ("start", "piece"),
     [*(("", piece) for piece in HOSTILE.split("|")), *(("<div ", piece) for piece in HOSTILE_ATTRIBUTES)],
 )
-def test_long_malformed_pages_are_read_to_their_end(start: str, piece: str) -> None:
+def test_long_malformed_pages_are_read_to_their_end(start, piece):
     """A reader that looks again at all that follows each piece would look at a million times a million characters."""
     result = html_to_markdown(start + piece * (4_000_000 // len(piece)) + ">x")
     assert len(result.text) <= 12_000_000
@@ -111,7 +111,7 @@ PIECES = (
 
 
 @given(page=st.lists(st.one_of(st.text(max_size=8), st.sampled_from([*PIECES.split(), '"', "'", " "])), max_size=30))
-def test_any_page_becomes_storable_text(page: list[str]) -> None:
+def test_any_page_becomes_storable_text(page):
     result = html_to_markdown("".join(page))
     result.text.encode()  # storable: no lone surrogate
     fence = ""
@@ -122,7 +122,7 @@ def test_any_page_becomes_storable_text(page: list[str]) -> None:
 
 
 @given(words=st.lists(st.sampled_from(["one", "#", "##", "===", "---", "```", "~~~", "two"]), min_size=1, max_size=6))
-def test_text_never_becomes_structure(words: list[str]) -> None:
+def test_text_never_becomes_structure(words):
     body = "<br>".join(words)
     result = html_to_markdown(f"<p>{body}</p>")
     file = FileBytes("page.md", result.text.encode(), b"", datetime.now(UTC))

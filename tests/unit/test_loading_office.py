@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semlex.ingest.loaders import office, registry
-from semlex.ingest.loaders.base import FileBytes, LoadedDocument, LoadError, LoadOptions
+from semlex.ingest.loaders.base import FileBytes, LoadError, LoadOptions
 from semlex.ingest.loaders.office import word_joiner
 from semlex.ingest.loaders.worker import IDLE_SECONDS, MAX_SECONDS, START_SECONDS, Worker
 from tests.support.manual_clock import ManualClock
@@ -57,12 +56,12 @@ def read(name, data):
 """
 
 
-def load(uri: str, data: bytes) -> LoadedDocument:
+def load(uri, data):
     file = FileBytes(uri, data, b"", datetime.now(UTC))
     return registry.load(file, registry.loader_of(file, registry.loaders()), LoadOptions())
 
 
-def refused(uri: str, data: bytes) -> str:
+def refused(uri, data):
     with pytest.raises(LoadError) as raised:
         load(uri, data)
     return raised.value.code
@@ -73,14 +72,14 @@ THREE_PAGES = pdf(
 )
 
 
-def test_a_pdf_has_pages_and_a_title() -> None:
+def test_a_pdf_has_pages_and_a_title():
     loaded = load("a.PDF", THREE_PAGES)
     assert loaded.text == "# Chapter\n\nOn one.\n\nOn three."
     assert [loaded.text[start:][:8] for start in loaded.pages] == ["# Chapte", "On three", "On three"]
     assert (loaded.title, loaded.metadata) == ("The title", {"authors": ["Ann"]})
 
 
-def test_headings_and_tables_are_kept() -> None:
+def test_headings_and_tables_are_kept():
     loaded = load("a.docx", docx())
     assert loaded.text == "## One\n\nA text *with* signs_of_it.\n\n| a | b |\n| --- | --- |\n| 1 | 2 |"
     assert not loaded.pages
@@ -88,7 +87,7 @@ def test_headings_and_tables_are_kept() -> None:
     assert load("a.rtf", rb"{\rtf1\ansi Hello {\b bold} text\par Next}").text == "Hello bold text\n\nNext"
 
 
-def test_words_of_a_pdf_are_joined_where_a_line_has_split_them() -> None:
+def test_words_of_a_pdf_are_joined_where_a_line_has_split_them():
     lines = [
         "The database of the statistical sys-",
         "tem has a point that is floating or fixed, see Springer-",
@@ -121,7 +120,7 @@ def test_words_of_a_pdf_are_joined_where_a_line_has_split_them() -> None:
         (["UTF", "8", "A"], "UTF-8-A"),
     ],
 )
-def test_a_word_on_several_lines_is_joined(lines: list[str], joined: str) -> None:
+def test_a_word_on_several_lines_is_joined(lines, joined):
     for mark in ("\x02\n", "\x02", "\x02 \r\n"):
         text = mark.join(lines)
         assert word_joiner([text, "for get data"])(text) == joined
@@ -131,7 +130,7 @@ MARKED = st.sampled_from(["data", "base", "well", "known", "-", " ", "A", "7"])
 
 
 @given(st.lists(st.tuples(MARKED, st.sampled_from(["", "\x02", "\x02 \n"])).map("".join)).map("".join))
-def test_joined_words_lose_marks_and_nothing_else(text: str) -> None:
+def test_joined_words_lose_marks_and_nothing_else(text):
     made = word_joiner([text, "database well-known"])(text)
     assert re.sub(r"[\s\x02-]", "", made) == re.sub(r"[\s\x02-]", "", text)
     assert not re.search(r"\w\x02\s*\w", made)
@@ -139,7 +138,7 @@ def test_joined_words_lose_marks_and_nothing_else(text: str) -> None:
 
 @pytest.mark.parametrize(("name", "part"), [("xlsx", "xl/workbook.xml"), ("xlsx", "sheet1.xml"), ("epub", ".opf")])
 @pytest.mark.parametrize("encoding", ["gb18030", "unknown"])
-def test_parts_in_encodings_that_python_does_not_read_lose_nothing(name: str, part: str, encoding: str) -> None:
+def test_parts_in_encodings_that_python_does_not_read_lose_nothing(name, part, encoding):
     made = workbook(One={1: ["kettle"]}) if name == "xlsx" else epub("kettle")
     packed = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(made)) as archive, zipfile.ZipFile(packed, "w") as other:
@@ -151,7 +150,7 @@ def test_parts_in_encodings_that_python_does_not_read_lose_nothing(name: str, pa
     assert "kettle" in office.read(name, packed.getvalue()).text
 
 
-def test_rows_of_sheets() -> None:
+def test_rows_of_sheets():
     book = workbook(Prices={3: ["name", "price"], 4: ["kettle", "7"], 7: ["pan", "9"]}, Two={2: ["only"]}, None_={})
     loaded = load("a.xlsx", book)
     places = [one.place for one in loaded.records]
@@ -163,7 +162,7 @@ def test_rows_of_sheets() -> None:
     ]
 
 
-def test_mails() -> None:
+def test_mails():
     head = "From: Ann <ann@example.org>\nTo: bob@example.org\n\n"
     loaded = load("a.eml", MAIL % b"plain" + b"Dear Bob,\r\n\r\nit is good.\r\n")
     assert (loaded.title, loaded.text) == ("The plan", head + "Dear Bob,\n\nit is good.")
@@ -173,7 +172,7 @@ def test_mails() -> None:
     assert load("a.eml", halves).text == head + "one ? two"
 
 
-def test_what_is_broken_costs_one_line() -> None:
+def test_what_is_broken_costs_one_line():
     assert refused("a.pdf", THREE_PAGES[: len(THREE_PAGES) // 2]) == "parser_failed"
     for uri in ("a.docx", "a.epub", "a.xlsx"):
         assert refused(uri, b"no archive") == "parser_failed"
@@ -181,7 +180,7 @@ def test_what_is_broken_costs_one_line() -> None:
     assert refused("a.pdf", pdf([[(12, "x")]], trailer=encrypt)) == "encrypted"
 
 
-def test_no_part_is_left_out_silently(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_part_is_left_out_silently(monkeypatch):
     book = epub("one", "two", "three")
     assert load("a.epub", book).text == "one\n\ntwo\n\nthree"
     assert refused("a.epub", without_part(book, "1.xhtml")) == "parser_failed"
@@ -193,7 +192,7 @@ def test_no_part_is_left_out_silently(monkeypatch: pytest.MonkeyPatch) -> None:
     assert refused("a.epub", epub("one", 2, "three")) == "too_big"
 
 
-def test_a_suffix_that_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_suffix_that_lies(monkeypatch):
     assert load("a.md", THREE_PAGES).title == "The title"
     known = {suffix: one for suffix, one in registry.loaders().items() if suffix not in registry.WITH_EXTRA}
     for uri in ("a.md", "a.pdf"):
@@ -203,14 +202,14 @@ def test_a_suffix_that_lies(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-def test_ten_thousand_pages() -> None:
+def test_ten_thousand_pages():
     loaded = load("a.pdf", pdf([[(12, f"Page {number}")] for number in range(10_000)]))
     assert len(loaded.pages) == 10_000
     assert all(loaded.text.startswith(f"Page {number}", start) for number, start in enumerate(loaded.pages))
 
 
 @pytest.mark.slow
-def test_bombs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bombs(monkeypatch):
     worker = Worker(clock=ManualClock())  # however slow this machine is
     monkeypatch.setattr(office, "WORKER", worker)
     try:
@@ -230,12 +229,12 @@ def test_bombs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def clock() -> ManualClock:
+def clock():
     return ManualClock()
 
 
 @pytest.fixture
-def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: ManualClock) -> Iterator[Worker]:
+def worker(tmp_path, monkeypatch, clock):
     (tmp_path / "hostile_readers.py").write_text(READERS)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *filter(None, sys.path)]))
     monkeypatch.setenv("BUSY", str(tmp_path / "busy"))
@@ -245,7 +244,7 @@ def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: ManualClock) 
 
 
 @pytest.mark.slow
-def test_a_parser_that_misbehaves(worker: Worker, clock: ManualClock) -> None:
+def test_a_parser_that_misbehaves(worker, clock):
     assert worker.read("good", b"123").text == "good 3"
     for name, code, survives in (
         ("grows", "too_big", True),
@@ -269,7 +268,7 @@ def test_a_parser_that_misbehaves(worker: Worker, clock: ManualClock) -> None:
 
 
 @pytest.mark.slow
-def test_a_worker_that_is_killed_or_ends_is_started_anew(worker: Worker) -> None:
+def test_a_worker_that_is_killed_or_ends_is_started_anew(worker):
     assert worker.read("good", bytes(65 << 20)).text == f"good {65 << 20}"  # more than it may give as text
     for _ in range(2):
         worker.read("good", b"")
@@ -284,7 +283,7 @@ def test_a_worker_that_is_killed_or_ends_is_started_anew(worker: Worker) -> None
 
 
 @pytest.mark.slow
-def test_the_time_of_a_file_begins_when_the_worker_is_ready(worker: Worker, clock: ManualClock, tmp_path: Path) -> None:
+def test_the_time_of_a_file_begins_when_the_worker_is_ready(worker, clock, tmp_path):
     busy = tmp_path / "busy"
     busy.touch()
     with ThreadPoolExecutor() as threads:
@@ -303,7 +302,7 @@ def test_the_time_of_a_file_begins_when_the_worker_is_ready(worker: Worker, cloc
 
 
 @pytest.mark.slow
-def test_a_worker_without_a_file_ends(worker: Worker, clock: ManualClock) -> None:
+def test_a_worker_without_a_file_ends(worker, clock):
     worker.read("good", b"")
     clock.until_waited(IDLE_SECONDS)
     clock.advance(IDLE_SECONDS - 1)
@@ -316,7 +315,7 @@ def test_a_worker_without_a_file_ends(worker: Worker, clock: ManualClock) -> Non
 
 
 @pytest.mark.slow
-def test_no_worker_is_left_when_its_parent_is_killed(tmp_path: Path) -> None:
+def test_no_worker_is_left_when_its_parent_is_killed(tmp_path):
     program = (
         "import os, signal; from semlex.ingest.loaders.worker import WORKER; "
         "WORKER.read('eml', b''); print(WORKER.pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)"

@@ -9,14 +9,13 @@ import json
 import tracemalloc
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from semlex.cli.reports import skipped_line
-from semlex.ingest.loaders.base import FileBytes, LoadedDocument, LoadError, LoadOptions
+from semlex.ingest.loaders.base import FileBytes, LoadError, LoadOptions
 from semlex.ingest.loaders.markdown import MAX_KEYS, MAX_VALUE_CHARACTERS, CodeLoader, MarkdownLoader, read_front_matter
 from semlex.ingest.loaders.records import MAX_FIELD_CHARACTERS, parse_json
 from semlex.ingest.loaders.registry import loader_of, loaders
@@ -31,12 +30,12 @@ JSON = st.recursive(
 )
 
 
-def file_of(name: str, content: str | bytes) -> FileBytes:
+def file_of(name, content):
     data = content.encode() if isinstance(content, str) else content
     return FileBytes(name, data, b"", datetime.now(UTC))
 
 
-def load(name: str, content: str | bytes, **options: Any) -> LoadedDocument:
+def load(name, content, **options):
     file = file_of(name, content)
     loaded = loader_of(file, loaders()).load(file, LoadOptions(**options))
     for one, after in zip(loaded.records, loaded.records[1:], strict=False):
@@ -46,11 +45,11 @@ def load(name: str, content: str | bytes, **options: Any) -> LoadedDocument:
     return loaded
 
 
-def texts(loaded: LoadedDocument) -> list[str]:
+def texts(loaded):
     return [loaded.text[record.start : record.end] for record in loaded.records]
 
 
-def refused(name: str, content: str | bytes, **options: Any) -> LoadError:
+def refused(name, content, **options):
     with pytest.raises(LoadError) as caught:
         load(name, content, **options)
     return caught.value
@@ -60,15 +59,13 @@ def refused(name: str, content: str | bytes, **options: Any) -> LoadError:
 
 
 @st.composite
-def tables(draw: st.DrawFn) -> tuple[list[str], list[list[str]]]:
+def tables(draw):
     names = draw(st.lists(NAME, min_size=2, max_size=4, unique=True))
     return names, draw(st.lists(st.lists(TEXT, min_size=len(names), max_size=len(names)), max_size=5))
 
 
 @given(table=tables(), delimiter=st.sampled_from([",", ";", "\t", "|"]), mark=st.sampled_from(["", "\ufeff"]))
-def test_rows_come_back_as_they_were_written(
-    table: tuple[list[str], list[list[str]]], delimiter: str, mark: str
-) -> None:
+def test_rows_come_back_as_they_were_written(table, delimiter, mark):
     names, rows = table
     out = io.StringIO()
     csv.writer(out, delimiter=delimiter).writerows([names, *rows])
@@ -86,7 +83,7 @@ def test_rows_come_back_as_they_were_written(
     assert (loaded.title, loaded.structure) == (None, "plain")
 
 
-def is_number(text: str) -> bool:
+def is_number(text):
     whole, _, decimals = text.lstrip("+-").partition(".")
     digits = set(whole + decimals) <= set("0123456789") and (whole == "0" or whole[:1] not in ("", "0"))
     return (
@@ -108,7 +105,7 @@ def is_number(text: str) -> bool:
         (["", ""], ["", ""]),
     ],
 )
-def test_a_column_of_numbers_is_stored_as_numbers(values: list[str], stored: list[object]) -> None:
+def test_a_column_of_numbers_is_stored_as_numbers(values, stored):
     out = io.StringIO()
     csv.writer(out).writerows([["name", "n"], *(["a row", value] for value in values)])
     loaded = load("a.csv", out.getvalue(), text_fields=["name"])
@@ -120,7 +117,7 @@ def test_a_column_of_numbers_is_stored_as_numbers(values: list[str], stored: lis
         assert [record.metadata.get("n") for record in whole.records] == stored
 
 
-def test_which_fields_are_text() -> None:
+def test_which_fields_are_text():
     table = 'id,name,text\n1,One,"first\nline"\n\n2,Two,\n3,,third\n'
     loaded = load("a.csv", table)
     assert texts(loaded) == ["id: 1\nname: One\ntext: first\nline", "id: 2\nname: Two", "id: 3\ntext: third"]
@@ -134,7 +131,7 @@ def test_which_fields_are_text() -> None:
     assert load("a.csv", "").records == load("a.csv", "a,b\n").records == []
 
 
-def test_a_large_field(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_field(monkeypatch):
     before = csv.field_size_limit()
     largest = "x" * MAX_FIELD_CHARACTERS
     assert texts(load("a.csv", f"a,b\n1,{largest}\n", text_fields=["b"])) == [largest]
@@ -160,7 +157,7 @@ def test_a_large_field(monkeypatch: pytest.MonkeyPatch) -> None:
         ("id,b\n1,2\n2,2\n1,3\n", {"id_field": "id"}, "repeated_id", "lines 2 and 4"),
     ],
 )
-def test_what_is_wrong_with_a_table(table: str, options: dict[str, Any], code: str, words: str) -> None:
+def test_what_is_wrong_with_a_table(table, options, code, words):
     error = refused("a.csv", table, **options)
     assert error.code == code
     assert words in error.message
@@ -171,7 +168,7 @@ def test_what_is_wrong_with_a_table(table: str, options: dict[str, Any], code: s
 
 
 @given(rows=st.lists(st.dictionaries(NAME, JSON, max_size=4), max_size=4), is_ascii=st.booleans())
-def test_objects_come_back_as_they_were_written(rows: list[dict[str, Any]], is_ascii: bool) -> None:
+def test_objects_come_back_as_they_were_written(rows, is_ascii):
     rows = [{**row, "text!": f"text {number}"} for number, row in enumerate(rows)]
     lines = "".join(json.dumps(row, ensure_ascii=is_ascii) + "\n" for row in rows)
     loaded = load("a.jsonl", lines, text_fields=["text!"])
@@ -186,7 +183,7 @@ def test_objects_come_back_as_they_were_written(rows: list[dict[str, Any]], is_a
         assert record.metadata == {name: value for name, value in row.items() if name not in named}
 
 
-def test_text_fields_of_json_lines_may_be_numbers_or_missing() -> None:
+def test_text_fields_of_json_lines_may_be_numbers_or_missing():
     lines = '{"a": 1.5, "b": null, "id": 1}\n\n{"b": "x", "id": "1"}\n{"c": true, "id": 2}\n'
     loaded = load("a.jsonl", lines, text_fields=["a", "b"], id_field="id")
     assert texts(loaded) == ["1.5", "x"]
@@ -217,14 +214,14 @@ def test_text_fields_of_json_lines_may_be_numbers_or_missing() -> None:
     ],
     ids=lambda value: value[:24],
 )
-def test_a_bad_line_is_named(line: str, code: str) -> None:
+def test_a_bad_line_is_named(line, code):
     options = {"id_field": "id"} if "id" in code else {}
     error = refused("a.jsonl", '{"text": "first", "id": 0}\n' + line, text_fields=["text"], **options)
     assert error.code == code
     assert "line 2" in error.message or "and 2 " in error.message
 
 
-def test_sixty_four_levels_are_read() -> None:
+def test_sixty_four_levels_are_read():
     line = '{"a": ' * 64 + "1" + "}" * 64
     assert parse_json(line) == json.loads(line)
     brackets = json.dumps("[{" * DEEP + '"\\')
@@ -232,7 +229,7 @@ def test_sixty_four_levels_are_read() -> None:
 
 
 @given(text=st.text('[]{}",:\\1 a', max_size=30))
-def test_any_text_is_the_same_json_or_refused(text: str) -> None:
+def test_any_text_is_the_same_json_or_refused(text):
     try:
         value = parse_json(text)
     except LoadError as error:
@@ -242,7 +239,7 @@ def test_any_text_is_the_same_json_or_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("piece", ['"', '\\"', '"\\', "[", "1,", '{"', '"a\\\\'])
-def test_the_time_for_json_is_proportional_to_its_length(piece: str) -> None:
+def test_the_time_for_json_is_proportional_to_its_length(piece):
     with pytest.raises(LoadError):
         parse_json(piece * (1_000_000 // len(piece)))
 
@@ -250,19 +247,19 @@ def test_the_time_for_json_is_proportional_to_its_length(piece: str) -> None:
 # --- notebooks --------------------------------------------------------------------------------------------------------
 
 
-def notebook(*cells: dict[str, Any], **metadata: Any) -> str:
+def notebook(*cells, **metadata):
     return json.dumps({"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5})
 
 
-def markdown(*lines: str) -> dict[str, Any]:
+def markdown(*lines):
     return {"cell_type": "markdown", "source": list(lines)}
 
 
-def code(source: str, *outputs: dict[str, Any]) -> dict[str, Any]:
+def code(source, *outputs):
     return {"cell_type": "code", "source": source, "outputs": list(outputs)}
 
 
-def test_cells_with_the_headings_above_them() -> None:
+def test_cells_with_the_headings_above_them():
     loaded = load(
         "a.ipynb",
         notebook(
@@ -281,7 +278,7 @@ def test_cells_with_the_headings_above_them() -> None:
             language_info={"file_extension": ".R"},
         ),
     )
-    expected: list[tuple[str, str, tuple[str, ...], int]] = [
+    expected = [
         ("before = 0", "code:r", (), 1),
         ("# Guide\nintro\n## Load ##\n```\n# no heading\n```\n", "markdown", (), 2),
         ("load()\n\nred\ntwo\n\n" + "o" * 2000, "code:r", ("Guide", "Load"), 3),
@@ -295,7 +292,7 @@ def test_cells_with_the_headings_above_them() -> None:
     assert loaded.title == "Guide"
 
 
-def test_format_3_and_languages() -> None:
+def test_format_3_and_languages():
     cells = [
         {"cell_type": "heading", "level": 2, "source": ["Old\n"]},
         {
@@ -316,7 +313,7 @@ def test_format_3_and_languages() -> None:
 
 
 @pytest.mark.slow
-def test_large_outputs_take_little_memory() -> None:
+def test_large_outputs_take_little_memory():
     size = 10_000_000
     image = base64.b64encode(bytes(size * 3 // 4)).decode()
     output = {"output_type": "display_data", "data": {"image/png": image}}
@@ -346,14 +343,14 @@ def test_large_outputs_take_little_memory() -> None:
     ],
     ids=range(8),
 )
-def test_what_is_no_notebook(content: str, error_code: str) -> None:
+def test_what_is_no_notebook(content, error_code):
     assert refused("a.ipynb", content).code == error_code
 
 
 # --- chunks -----------------------------------------------------------------------------------------------------------
 
 
-def chunk(number: int, **values: Any) -> dict[str, Any]:
+def chunk(number, **values):
     return {
         "chunk_id": f"c{number}",
         "source_document": "book.pdf",
@@ -363,7 +360,7 @@ def chunk(number: int, **values: Any) -> dict[str, Any]:
     }
 
 
-def test_chunks_stay_as_they_are() -> None:
+def test_chunks_stay_as_they_are():
     items = [chunk(1, chapter_title="One", subsection_title=["Deep"], summary="short"), chunk(2)]
     loaded = load("a.json", json.dumps(items))
     assert texts(loaded) == [" text 1\n", " text 2\n"]
@@ -379,7 +376,7 @@ def test_chunks_stay_as_they_are() -> None:
     ["", "{}", "[]", "{not json", '{"chunks": []}', '[{"chunk_id": 1}]', '["chunk_id", "chunk_text"]', "[" * DEEP],
     ids=range(8),
 )
-def test_other_json_is_source_code(content: str) -> None:
+def test_other_json_is_source_code(content):
     file = file_of("a.json", content)
     loaded = CodeLoader().load(file, LoadOptions())
     assert load("a.json", content) == replace(loaded, format="code")
@@ -401,7 +398,7 @@ def test_other_json_is_source_code(content: str) -> None:
         (json.dumps([chunk(1)])[:-1] + "," + "[" * DEEP, "bad_json", "deep"),
     ],
 )
-def test_what_is_wrong_with_chunks(content: str, error_code: str, words: str) -> None:
+def test_what_is_wrong_with_chunks(content, error_code, words):
     error = refused("a.json", content)
     assert error.code == error_code
     assert words in error.message
@@ -442,10 +439,9 @@ year: 2025
 """
 
 
-def test_front_matter() -> None:
-    def read(text: str) -> LoadedDocument:
+def test_front_matter():
+    def read(text):
         return MarkdownLoader().load(file_of("a.md", text), LoadOptions())
-
     loaded = read(FRONT)
     assert loaded.title == 'The "keys"'
     assert loaded.text == FRONT
@@ -471,7 +467,7 @@ def test_front_matter() -> None:
         assert [one.strip() for one in texts(read(text))] == [""]
 
 
-def test_front_matter_is_bounded() -> None:
+def test_front_matter_is_bounded():
     many = "".join(f"key{number}: {number}\n" for number in range(MAX_KEYS + 5))
     assert len(read_front_matter(f"---\n{many}---\n").metadata) == MAX_KEYS
     long = "x" * MAX_VALUE_CHARACTERS
@@ -479,13 +475,13 @@ def test_front_matter_is_bounded() -> None:
 
 
 @given(text=st.text("ab:-#[]{}\"'\\,| \t\n1", max_size=40))
-def test_any_front_matter_is_read_or_left_out(text: str) -> None:
+def test_any_front_matter_is_read_or_left_out(text):
     found = read_front_matter(f"---\n{text}\n---\n")
     json.dumps(found.metadata, allow_nan=False)
 
 
 @pytest.mark.parametrize("piece", ["a", " ", '"', "'", "[", "a: ", "- ", "#", "a:\n", "\\", "---", "'' ", "[a,"])
-def test_long_front_matter_is_read_to_its_end(piece: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_front_matter_is_read_to_its_end(piece, monkeypatch):
     """A reader whose steps grow with the square of the length would need 80,000,000,000, which is hours."""
     monkeypatch.setattr("semlex.ingest.loaders.markdown.MAX_VALUE_CHARACTERS", 1_000_000)
     filling = piece * (400_000 // len(piece))
@@ -498,7 +494,7 @@ def test_long_front_matter_is_read_to_its_end(piece: str, monkeypatch: pytest.Mo
 # --- what was left out ------------------------------------------------------------------------------------------------
 
 
-def test_a_line_says_what_was_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_says_what_was_left_out(monkeypatch):
     monkeypatch.setattr("semlex.ingest.loaders.registry.WITH_EXTRA", {"pdf": "files", "docx": "files"})
     formats = {".pdf": 3, ".png": 1200, ".docx": 1}
     skipped = {"generated": {"_build/": 1, "x.map": 1}, "format": formats, "ignored": {".log": 10, "old/": 2}}

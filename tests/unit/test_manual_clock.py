@@ -12,7 +12,7 @@ from tests.support.manual_clock import ManualClock
 from tests.support.waiting import turns
 
 
-async def test_a_sleep_ends_when_its_time_has_passed() -> None:
+async def test_a_sleep_ends_when_its_time_has_passed():
     clock = ManualClock()
     begun = clock.monotonic()
     sleeping = [asyncio.ensure_future(clock.sleep(seconds)) for seconds in (0, 5, 10)]
@@ -29,15 +29,13 @@ async def test_a_sleep_ends_when_its_time_has_passed() -> None:
     assert (clock.waits, clock.monotonic() - begun) == ([], 5)
 
 
-async def test_a_timeout_ends_its_block_and_no_other() -> None:
+async def test_a_timeout_ends_its_block_and_no_other():
     clock = ManualClock()
-
-    async def limited(seconds: float | None) -> bool:
+    async def limited(seconds):
         with pytest.raises(TimeoutError):
             async with clock.timeout(seconds) as limit:
                 await asyncio.Event().wait()
         return limit.expired()
-
     short, long, endless = tasks = [asyncio.ensure_future(limited(seconds)) for seconds in (1, 2, None)]
     await turns()
     clock.advance(1)
@@ -57,7 +55,7 @@ async def test_a_timeout_ends_its_block_and_no_other() -> None:
     assert not unused.expired()
 
 
-async def test_calls_come_in_the_order_of_their_times() -> None:
+async def test_calls_come_in_the_order_of_their_times():
     clock, called = ManualClock(), []
     for seconds in (3, 1, 2, 0):
         clock.call_later(seconds, called.append, seconds)
@@ -68,7 +66,7 @@ async def test_calls_come_in_the_order_of_their_times() -> None:
 
 
 @pytest.mark.parametrize("clock", [Clock(), ManualClock()], ids=["machine", "manual"])
-async def test_tasks_are_waited_for_and_not_cancelled(clock: Clock) -> None:
+async def test_tasks_are_waited_for_and_not_cancelled(clock):
     ends, never = asyncio.ensure_future(turns()), asyncio.ensure_future(asyncio.Event().wait())
     await clock.wait_for_tasks({ends}, 600)
     assert ends.done()
@@ -79,7 +77,7 @@ async def test_tasks_are_waited_for_and_not_cancelled(clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("clock", [Clock(), ManualClock()], ids=["machine", "manual"])
-def test_threads_wait_for_events_and_conditions(clock: Clock) -> None:
+def test_threads_wait_for_events_and_conditions(clock):
     event, condition = threading.Event(), threading.Condition()
     assert not clock.wait(event, 0)
     with condition:
@@ -88,7 +86,7 @@ def test_threads_wait_for_events_and_conditions(clock: Clock) -> None:
     assert clock.wait(event, 600)
 
 
-def test_the_wait_of_a_thread_ends_when_its_time_has_passed() -> None:
+def test_the_wait_of_a_thread_ends_when_its_time_has_passed():
     clock, found = ManualClock(), []
     thread = threading.Thread(target=lambda: found.append(clock.wait(threading.Event(), 600)))
     thread.start()

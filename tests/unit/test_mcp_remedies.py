@@ -25,14 +25,14 @@ READING = {offer.name for offer in OFFERS if offer.reads_only}
         ("semlexx index", "semlexx index"),
     ],
 )
-def test_commands_are_tools_where_there_are_some(message: str, told: str) -> None:
+def test_commands_are_tools_where_there_are_some(message, told):
     assert in_tools(message, ALL) == told
 
 
-def test_a_tool_that_is_not_there_is_not_named() -> None:
+def test_a_tool_that_is_not_there_is_not_named():
     message = "damaged; rebuild it with: semlex maintain reindex"
     assert in_tools(message, READING) == message + FOR_THE_PERSON
 
 
-def test_every_tool_that_is_named_is_one() -> None:
+def test_every_tool_that_is_named_is_one():
     assert set(TOOLS.values()) <= ALL

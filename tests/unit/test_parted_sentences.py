@@ -19,9 +19,7 @@ QUOTES = st.lists(st.tuples(st.integers(1, 9), SENTENCE), max_size=5)
 
 
 @given(parts=TEXT, quotes=QUOTES)
-def test_no_word_and_no_quote_is_lost_and_no_number_stays(
-    parts: list[tuple[str, str, str]], quotes: list[tuple[int, str]]
-) -> None:
+def test_no_word_and_no_quote_is_lost_and_no_number_stays(parts, quotes):
     text = " ".join("".join(f"{words}{mark}{end}" for words, mark, end in parts).split())
     made = list(parted(WrittenSentence(text, tuple(quotes))))
     assert [word for one in made for word in re.findall(r"\w+", one.text)] == [
@@ -44,5 +42,5 @@ def test_no_word_and_no_quote_is_lost_and_no_number_stays(
         ("The list [a] stays.", (), [("The list [a] stays.", 0)]),
     ],
 )
-def test_examples(text: str, quotes: tuple[tuple[int, str], ...], expected: list[tuple[str, int]]) -> None:
+def test_examples(text, quotes, expected):
     assert [(one.text, len(one.quotes)) for one in parted(WrittenSentence(text, quotes))] == expected

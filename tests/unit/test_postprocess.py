@@ -27,7 +27,7 @@ SETTINGS = ChunkSettings(16, 4, 0)
 DOCUMENT = uuid.UUID(int=7)
 
 
-def is_same_but_blanks(text: str, original: str) -> bool:
+def is_same_but_blanks(text, original):
     """Whether texts are equal, any blank character for any other."""
     pairs = list(zip(text, original, strict=False))
     return len(text) == len(original) and all(a == b or (a.isspace() and b.isspace()) for a, b in pairs)

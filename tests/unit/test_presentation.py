@@ -7,8 +7,6 @@ import json
 import os
 import re
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -39,7 +37,7 @@ hostile = st.text(
 class Streams:
     """Both streams of the command line, caught."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, is_terminal: bool) -> None:
+    def __init__(self, monkeypatch, *, is_terminal):
         self.out, self.err = io.StringIO(), io.StringIO()
         for name, stream in (("output", self.out), ("messages", self.err)):
             console = SafeConsole(
@@ -50,16 +48,16 @@ class Streams:
                     monkeypatch.setattr(module, name, console)
 
     @property
-    def text(self) -> str:
+    def text(self):
         return self.out.getvalue() + self.err.getvalue()
 
 
-def hit(content: str = "a text", **fields: Any) -> SearchResult:
+def hit(content="a text", **fields):
     return SearchResult(content, rank=1, id="id", excerpt=fields.pop("excerpt", content), **fields)
 
 
 @given(hostile)
-def test_no_text_steers_a_terminal(text: str) -> None:
+def test_no_text_steers_a_terminal(text):
     with pytest.MonkeyPatch.context() as monkeypatch:
         streams = Streams(monkeypatch, is_terminal=False)
         problem = FileProblem(source_document=text, code="failed", message=text)
@@ -75,7 +73,7 @@ def test_no_text_steers_a_terminal(text: str) -> None:
 
 
 @given(hostile)
-def test_the_styles_of_ours_are_all_that_a_terminal_gets(text: str) -> None:
+def test_the_styles_of_ours_are_all_that_a_terminal_gets(text):
     with pytest.MonkeyPatch.context() as monkeypatch:
         streams = Streams(monkeypatch, is_terminal=True)
         print_results(SearchResults([hit(text, source_document=text)], warnings=[text]), as_json=False)
@@ -83,7 +81,7 @@ def test_the_styles_of_ours_are_all_that_a_terminal_gets(text: str) -> None:
 
 
 @given(hostile)
-def test_json_is_escaped_and_reads_back(text: str) -> None:
+def test_json_is_escaped_and_reads_back(text):
     with pytest.MonkeyPatch.context() as monkeypatch:
         stream = io.StringIO()
         monkeypatch.setattr("sys.stdout", stream)
@@ -95,7 +93,7 @@ def test_json_is_escaped_and_reads_back(text: str) -> None:
 
 
 @given(hostile)
-def test_a_name_is_one_line_and_what_is_harmless_stays(text: str) -> None:
+def test_a_name_is_one_line_and_what_is_harmless_stays(text):
     assert "\n" not in one_line(text)
     assert printable(printable(text)) == printable(text)
     if text.isprintable():
@@ -105,7 +103,7 @@ def test_a_name_is_one_line_and_what_is_harmless_stays(text: str) -> None:
 # --- marks ----------------------------------------------------------------------------------------------------------
 
 
-def marked(text: Text) -> list[str]:
+def marked(text):
     return [text.plain[span.start : span.end] for span in text.spans]
 
 
@@ -114,7 +112,7 @@ def marked(text: Text) -> list[str]:
         st.sampled_from(["blueprints", "*blueprints*", "**vault**", "a", "a ***", "x*y", "vault", "\n", "**Note:**"])
     )
 )
-def test_marks_are_told_from_the_texts_own_stars(words: list[str]) -> None:
+def test_marks_are_told_from_the_texts_own_stars(words):
     content = " ".join(words).strip()
     [(excerpt, _)] = excerpts_of("blueprints vault", [content], [None], lambda _: _core.Analyzer("english"))
     text = marked_text(excerpt, content, "bold")
@@ -124,7 +122,7 @@ def test_marks_are_told_from_the_texts_own_stars(words: list[str]) -> None:
     assert marked(text) == found
 
 
-def test_two_parts_and_a_text_that_is_not_the_contents() -> None:
+def test_two_parts_and_a_text_that_is_not_the_contents():
     content = "the **first** vault. " + "And so on. " * 40 + "*blueprints* end"
     [(excerpt, _)] = excerpts_of("blueprints vault", [content], [None], lambda _: _core.Analyzer("english"))
     assert " … " in excerpt
@@ -132,7 +130,7 @@ def test_two_parts_and_a_text_that_is_not_the_contents() -> None:
     assert marked_text("**other** text", content, "bold") == Text("**other** text")
 
 
-def test_a_long_heading_takes_one_line_of_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_heading_takes_one_line_of_a_terminal(monkeypatch):
     long = hit("text", source_document="keys.md", place="line 9", heading_path=("Keys", "Client.post(path, " * 30))
     streams = Streams(monkeypatch, is_terminal=True)
     print_results(SearchResults([long]), as_json=False)
@@ -142,7 +140,7 @@ def test_a_long_heading_takes_one_line_of_a_terminal(monkeypatch: pytest.MonkeyP
     assert first.endswith("…")
 
 
-def test_a_pipe_gets_the_texts_own_lines_and_a_terminal_bold_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pipe_gets_the_texts_own_lines_and_a_terminal_bold_words(monkeypatch):
     content = "def key():\n    if key:\n\n        return 1\n"
     for is_terminal in (False, True):
         streams = Streams(monkeypatch, is_terminal=is_terminal)
@@ -155,7 +153,7 @@ def test_a_pipe_gets_the_texts_own_lines_and_a_terminal_bold_words(monkeypatch: 
 # --- places and figures ---------------------------------------------------------------------------------------------
 
 
-def test_a_place_can_be_opened_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_place_can_be_opened_from_here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     below = hit(source="docs", root=str(tmp_path / "docs"), source_document="a/keys.md", place="line 9")
     assert location_of(below) == f"docs{os.sep}a{os.sep}keys.md:9"
@@ -165,11 +163,11 @@ def test_a_place_can_be_opened_from_here(tmp_path: Path, monkeypatch: pytest.Mon
     assert location_of(hit()) == "id"
 
 
-def test_figures_have_no_negative_zero() -> None:
+def test_figures_have_no_negative_zero():
     assert [number(value, 3) for value in (-0.0, -0.00001, 0.0, -0.5)] == ["0.000", "0.000", "0.000", "-0.500"]
 
 
-def test_is_it_in_there_at_all() -> None:
+def test_is_it_in_there_at_all():
     results = SearchResults([])
     assert best_match(results) == ""
     results.best_similarity, results.coverage = 0.3141, 0.4
@@ -179,7 +177,7 @@ def test_is_it_in_there_at_all() -> None:
     )
 
 
-def test_programs_are_told_as_well(capsys: pytest.CaptureFixture[str]) -> None:
+def test_programs_are_told_as_well(capsys):
     results = SearchResults([])
     results.best_similarity, results.coverage = 0.3141, 0.4
     print_results(results, as_json=True)
@@ -187,7 +185,7 @@ def test_programs_are_told_as_well(capsys: pytest.CaptureFixture[str]) -> None:
     assert (summary["best_similarity"], summary["coverage"]) == (0.3141, 0.4)
 
 
-def test_a_stored_name_is_no_markup(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stored_name_is_no_markup(monkeypatch):
     streams = Streams(monkeypatch, is_terminal=True)
     monkeypatch.setattr(output, "output", output.output)
     model = "[/red]x[link=file:///etc]y\n\x1b]z"
@@ -202,8 +200,8 @@ def test_a_stored_name_is_no_markup(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- progress -------------------------------------------------------------------------------------------------------
 
 
-def test_without_a_terminal_a_line_every_ten_seconds() -> None:
-    lines: list[str] = []
+def test_without_a_terminal_a_line_every_ten_seconds():
+    lines = []
     now = 0.0
     show = ProgressLines(lines.append, clock=lambda: now)
     for second in range(31):
@@ -219,7 +217,7 @@ def test_without_a_terminal_a_line_every_ten_seconds() -> None:
     assert lines[-1] == "build indexes: 0 rows"
 
 
-def test_progress_is_shown_where_it_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_shown_where_it_is_wanted(monkeypatch):
     streams = Streams(monkeypatch, is_terminal=True)
     with progress_bar(shown=True) as step:
         assert step is not None

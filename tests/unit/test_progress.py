@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import sys
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -31,11 +30,11 @@ steps = st.lists(
 
 
 class Terminal(io.StringIO):
-    def isatty(self) -> bool:
+    def isatty(self):
         return True
 
 
-def test_bars_are_drawn_on_a_terminal_and_gone_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bars_are_drawn_on_a_terminal_and_gone_at_the_end(monkeypatch):
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
     monkeypatch.setenv("TERM", "xterm")
     with shown("bar") as tell:
@@ -48,32 +47,32 @@ def test_bars_are_drawn_on_a_terminal_and_gone_at_the_end(monkeypatch: pytest.Mo
     assert drawn.endswith("\x1b[2K")
 
 
-def test_nothing_is_shown_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_shown_where_nobody_looks(capsys):
     with shown("bar") as tell:
         assert tell is None
     with shown(None) as tell:
         assert tell is None
-    told: list[Progress] = []
+    told = []
     with shown(told.append) as tell:
         assert tell == told.append
     assert capsys.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("wrong", [True, 1, "bars", "", b"bar", ["bar"]])
-def test_what_is_no_progress_is_refused_at_once(wrong: Any) -> None:
+def test_what_is_no_progress_is_refused_at_once(wrong):
     for refusing in (shown, check_progress):
         with pytest.raises(ConfigurationError, match="progress must be function or 'bar'"):
             refusing(wrong)
 
 
 @given(steps)
-def test_a_notebook_is_told_the_last_of_every_stage_and_seldom(events: list[tuple[float, Progress]]) -> None:
+def test_a_notebook_is_told_the_last_of_every_stage_and_seldom(events):
     now = 0.0
-    pages: list[str] = []
-    lines: list[str] = []
+    pages = []
+    lines = []
     progress = NotebookProgress(lambda page, line: pages.append(page) or lines.append(line), lambda: now)
     due = 1
-    last: dict[str, Progress] = {}
+    last = {}
     for seconds, step in events:
         now += seconds
         progress(step)
@@ -94,12 +93,12 @@ def test_a_notebook_is_told_the_last_of_every_stage_and_seldom(events: list[tupl
 class Progresses(Elements):
     """A page of progress: the third cell of each row."""
 
-    def __init__(self, page: str) -> None:
-        self.figures: list[str] = []
+    def __init__(self, page):
+        self.figures = []
         self.cells = 0
         super().__init__(page)
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attrs):
         if tag == "progress":
             assert {name for name, _ in attrs} <= {"max", "value"}
             self.open.append(tag)
@@ -107,7 +106,7 @@ class Progresses(Elements):
         super().handle_starttag(tag, attrs)
         self.cells = 0 if tag == "tr" else self.cells + (tag == "td")
 
-    def handle_data(self, data: str) -> None:
+    def handle_data(self, data):
         super().handle_data(data)
         if self.cells == 3 and "td" in self.open:
             self.figures.append(data)

@@ -13,7 +13,6 @@ import re
 import sys
 from datetime import UTC, datetime
 from types import SimpleNamespace
-from typing import Any
 from uuid import UUID
 
 import numpy as np
@@ -35,12 +34,11 @@ from semlex import (
 )
 from semlex.errors import MissingExtraError
 from semlex.ingest.given_documents import documents_in
-from semlex.json_values import AnyId
 from semlex.retriever.json_fallback import hit_of
 from semlex.types.results import HitMetadata
 
 KEY = UUID("12345678-1234-5678-1234-567812345678")
-CHUNK: dict[str, Any] = {
+CHUNK = {
     "chunk_id": "02_chunk_017",
     "source_document": "02",
     "chapter_title": "Pharmacology",
@@ -57,14 +55,14 @@ JSON = st.recursive(
 )
 
 
-def codes(error: pytest.ExceptionInfo[ValidationError]) -> set[tuple[str, str]]:
+def codes(error):
     return {(one.field, one.code) for one in error.value.errors}
 
 
 # --- chunks ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_chunk_of_json_is_a_chunk() -> None:
+def test_a_chunk_of_json_is_a_chunk():
     chunk = ChunkMetadata.from_dict(CHUNK)
     assert chunk == ChunkMetadata(**CHUNK)
     assert chunk.heading_path == ("Pharmacology", "Mechanism", "Receptors", "Enzymes")
@@ -75,7 +73,7 @@ def test_a_chunk_of_json_is_a_chunk() -> None:
     assert document.metadata == {name: value for name, value in CHUNK.items() if name not in ("chunk_id", "chunk_text")}
 
 
-def test_all_broken_rules_are_reported_at_once() -> None:
+def test_all_broken_rules_are_reported_at_once():
     with pytest.raises(ValidationError) as caught:
         ChunkMetadata("", "", "", 0)
     assert [(one.field, one.code) for one in caught.value.errors] == [
@@ -87,7 +85,7 @@ def test_all_broken_rules_are_reported_at_once() -> None:
     assert codes(caught) == {("query", "blank"), ("vector", "not_usable"), ("top_k", "out_of_range")}
 
 
-def test_unknown_and_missing_keys_are_named() -> None:
+def test_unknown_and_missing_keys_are_named():
     with pytest.raises(ValidationError) as caught:
         ChunkMetadata.from_dict({**CHUNK, "title": "x"} | {})
     assert codes(caught) == {("title", "unknown_field")}
@@ -121,7 +119,7 @@ def test_unknown_and_missing_keys_are_named() -> None:
         ({"subsection_title": ["a", 2]}, ("subsection_title", "wrong_type")),
     ],
 )
-def test_every_rule_of_a_chunk(change: dict[str, Any], expected: tuple[str, str]) -> None:
+def test_every_rule_of_a_chunk(change, expected):
     for kind, more in ((ChunkMetadata, {}), (VectorDocument, {"embedding": [1.0]})):
         with pytest.raises(ValidationError) as caught:
             kind(**CHUNK | change | more)
@@ -130,7 +128,7 @@ def test_every_rule_of_a_chunk(change: dict[str, Any], expected: tuple[str, str]
 
 
 @given(st.sampled_from(list(CHUNK)), JSON)
-def test_no_value_of_a_chunk_raises_anything_else(name: str, value: Any) -> None:
+def test_no_value_of_a_chunk_raises_anything_else(name, value):
     try:
         chunk = ChunkMetadata.from_dict({**CHUNK, name: value})
     except ValidationError as error:
@@ -140,7 +138,7 @@ def test_no_value_of_a_chunk_raises_anything_else(name: str, value: Any) -> None
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64, np.float16, list, tuple])
-def test_vectors_of_any_kind_become_numbers(kind: Any) -> None:
+def test_vectors_of_any_kind_become_numbers(kind):
     values = kind([0.5, 0.25]) if kind in (list, tuple) else np.array([0.5, 0.25], dtype=kind)
     document = VectorDocument(**CHUNK, embedding=values)
     assert document.embedding == (0.5, 0.25)
@@ -164,7 +162,7 @@ def test_vectors_of_any_kind_become_numbers(kind: Any) -> None:
         (np.array(3.0), "wrong_type"),
     ],
 )
-def test_vectors_that_are_none(embedding: Any, code: str) -> None:
+def test_vectors_that_are_none(embedding, code):
     with pytest.raises(ValidationError) as caught:
         VectorDocument(**CHUNK, embedding=embedding)
     assert codes(caught) == {("embedding", code)}
@@ -175,7 +173,7 @@ def test_vectors_that_are_none(embedding: Any, code: str) -> None:
         assert codes(caught) == {("vector", code)}
 
 
-def test_a_vector_made_at_no_known_time() -> None:
+def test_a_vector_made_at_no_known_time():
     with pytest.raises(ValidationError) as caught:
         VectorDocument(**CHUNK, embedding=[1.0], created_at=datetime(2026, 1, 1))  # noqa: DTZ001 - what is refused
     assert codes(caught) == {("created_at", "naive_timestamp")}
@@ -197,7 +195,7 @@ def test_a_vector_made_at_no_known_time() -> None:
         ({"query_text": "x", "timestamp": "now"}, ("timestamp", "wrong_type")),
     ],
 )
-def test_every_rule_of_a_query(query: dict[str, Any], expected: tuple[str, str]) -> None:
+def test_every_rule_of_a_query(query, expected):
     with pytest.raises(ValidationError) as caught:
         SearchQuery(**query)
     assert codes(caught) == {expected}
@@ -214,14 +212,14 @@ def test_every_rule_of_a_query(query: dict[str, Any], expected: tuple[str, str])
         ({"vector_score": "0.5"}, ("vector_score", "wrong_type")),
     ],
 )
-def test_every_rule_of_a_hit(values: dict[str, Any], expected: tuple[str, str]) -> None:
+def test_every_rule_of_a_hit(values, expected):
     with pytest.raises(ValidationError) as caught:
         SearchResult("text", **values)
     assert codes(caught) == {expected}
     assert SearchResult("text", rerank_score=-7.5).rerank_score == -7.5  # a reranker of one's own may give logits
 
 
-def test_scores_are_read_beside_the_metadata_and_are_no_part_of_it() -> None:
+def test_scores_are_read_beside_the_metadata_and_are_no_part_of_it():
     own = {"reviewed": True, "rank": None}
     view = HitMetadata(own, 0.75, None)
     assert (view["similarity"], view.get("similarity"), view["rerank_score"]) == (0.75, 0.75, None)
@@ -239,7 +237,7 @@ def test_scores_are_read_beside_the_metadata_and_are_no_part_of_it() -> None:
     assert HitMetadata({"similarity": "mine"}, 0.75, None).get("similarity") == "mine"
 
 
-def results() -> SearchResults:
+def results():
     time = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     hit = SearchResult(
         "text", HitMetadata({"a": [1, {"b": None}]}, 0.5, None), "id", created_at=time, updated_at=time, rank=1
@@ -248,7 +246,7 @@ def results() -> SearchResults:
     return SearchResults([hit], mode="vector", timings={"total": 1.5}, warnings=["late"])
 
 
-def test_results_as_dictionaries_are_json() -> None:
+def test_results_as_dictionaries_are_json():
     found = results()
     told = found.to_dict()
     assert json.loads(json.dumps(told)) == told
@@ -269,7 +267,7 @@ def test_results_as_dictionaries_are_json() -> None:
 @pytest.mark.parametrize(
     ("own", "shown", "told"), [("a", "a", "a"), (0, "0", 0), (np.int64(5), "5", 5), (KEY, str(KEY), str(KEY))]
 )
-def test_ids_of_documents_of_every_kind(own: AnyId, shown: str, told: Any) -> None:
+def test_ids_of_documents_of_every_kind(own, shown, told):
     document = Document("text", {"key": KEY}, own, parent_id=own)
     assert repr(document) == f"Document(id={shown!r}, content='text')"
     made = document.to_dict()
@@ -278,7 +276,7 @@ def test_ids_of_documents_of_every_kind(own: AnyId, shown: str, told: Any) -> No
     assert hit_of(document).id == shown
 
 
-def test_results_as_documents_of_langchain(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_as_documents_of_langchain(monkeypatch):
     (document,) = results().to_documents()
     assert (document.page_content, document.id) == ("text", "id")
     assert document.metadata == {
@@ -295,7 +293,7 @@ def test_results_as_documents_of_langchain(monkeypatch: pytest.MonkeyPatch) -> N
         results().to_documents()
 
 
-def test_a_document_with_its_time_in_a_recording() -> None:
+def test_a_document_with_its_time_in_a_recording():
     document = Document(content="hello", metadata={}, id="1", timestamp_start="00:01", timestamp_end="00:02")
     assert (document.timestamp_start, document.timestamp_end) == ("00:01", "00:02")
 
@@ -303,7 +301,7 @@ def test_a_document_with_its_time_in_a_recording() -> None:
 # --- as people look at them -----------------------------------------------------------------------------------------
 
 
-def test_a_hit_is_shown_by_place_and_scores() -> None:
+def test_a_hit_is_shown_by_place_and_scores():
     text = "secret " * 1000
     hit = SearchResult(text, {"note": text}, "a'b", source_document="docs/keys.md", place="line 9", rank=2)
     hit.excerpt, hit.vector_score, hit.keyword_score, hit.fused_score = text, 0.123456, None, 0.0
@@ -313,14 +311,14 @@ def test_a_hit_is_shown_by_place_and_scores() -> None:
     assert (hit.text, hit.score) == (text, 0.0)
 
 
-def test_a_hit_becomes_a_mapping() -> None:
+def test_a_hit_becomes_a_mapping():
     hit = SearchResult("text", HitMetadata({"year": 2024}, 0.5, None), "1", place="p. 36", page=36)
     values = dataclasses.asdict(hit)
     assert (values["content"], values["metadata"], values["place"]) == ("text", {"year": 2024}, "p. 36")
     assert json.loads(json.dumps(hit.to_dict()))["place"] == "p. 36"
 
 
-def test_both_retrievers_take_the_same_kinds_of_query() -> None:
+def test_both_retrievers_take_the_same_kinds_of_query():
     first, second = (
         inspect.signature(kind.search).parameters["query"].annotation
         for kind in (semlex.PostgreSQLRetriever, semlex.SyncRetriever)
@@ -328,7 +326,7 @@ def test_both_retrievers_take_the_same_kinds_of_query() -> None:
     assert first == second == "str | SearchQuery | None"
 
 
-def test_help_shows_the_names_before_the_modules() -> None:
+def test_help_shows_the_names_before_the_modules():
     told = pydoc.plain(pydoc.render_doc(semlex))
     shown = told.split("PACKAGE CONTENTS")[0]
     assert [name for name in semlex.__all__ if not re.search(rf"\b{name}\b", shown)] == []
@@ -338,16 +336,16 @@ def test_help_shows_the_names_before_the_modules() -> None:
 class Frame:
     """What pandas gives of a data frame."""
 
-    def __init__(self, **columns: list[Any]) -> None:
+    def __init__(self, **columns):
         self.columns = list(columns)
         self._rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
-    def to_dict(self, orient: str) -> list[dict[str, Any]]:
+    def to_dict(self, orient):
         assert orient == "records"
         return self._rows
 
 
-def test_documents_are_made_of_mappings_and_data_frames() -> None:
+def test_documents_are_made_of_mappings_and_data_frames():
     [one] = documents_in([{"text": "a", "id": "x", "year": 2024, "metadata": {"b": 1}}])
     assert (one.content, one.id, one.metadata) == ("a", "x", {"b": 1, "year": 2024})
     first, second = documents_in(Frame(content=["a", "b"], year=[2024, math.nan], text=["own", None]))
@@ -363,16 +361,16 @@ def test_documents_are_made_of_mappings_and_data_frames() -> None:
     ):
         documents_in(twice)
     with pytest.raises(ValidationError, match="with its rows in memory; got a SimpleNamespace"):
-        documents_in(SimpleNamespace(columns=["text"]))  # type: ignore[arg-type] # as a lazy frame
+        documents_in(SimpleNamespace(columns=["text"]))  # as a lazy frame
 
 
-def test_a_data_frame_of_hits_needs_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_data_frame_of_hits_needs_pandas(monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(MissingExtraError, match=r"needs the package 'pandas': pip install pandas"):
         semlex.SearchResults().to_pandas()
 
 
-def test_a_data_frame_has_keys_columns_and_metadata_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_data_frame_has_keys_columns_and_metadata_of_rows(monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=lambda rows, columns: (rows, columns)))
     row = semlex.SearchResult("text", {"text": 1, "price": 2}, "a", table="news", key=0, columns={"price": 3, "id": 0})
     [first, second], _ = semlex.SearchResults([row, semlex.SearchResult("other")]).to_pandas()

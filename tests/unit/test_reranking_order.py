@@ -18,7 +18,7 @@ FLOATS = st.floats(-(2.0**100), 2.0**100, width=32)
 PAIRS = st.lists(st.tuples(FLOATS, FLOATS), min_size=1, max_size=30)
 
 
-def ordered(pairs: list[tuple[float, float]], weight: float) -> list[tuple[Candidate, SearchResult]]:
+def ordered(pairs, weight):
     """Pairs of fused and reranker's score, reranked; ids are places in the order of the fusion."""
     by_fusion = sorted(pairs, key=lambda pair: -pair[0])
     hits = [
@@ -29,19 +29,19 @@ def ordered(pairs: list[tuple[float, float]], weight: float) -> list[tuple[Candi
     return by_scores(hits, scores, mixed_scores(hits, scores, weight), weight)
 
 
-def places(hits: list[tuple[Candidate, SearchResult]]) -> list[int]:
+def places(hits):
     return [int(hit.id) for _, hit in hits]
 
 
 @given(PAIRS)
-def test_with_weight_1_the_reranker_decides_and_with_0_the_fusion(pairs: list[tuple[float, float]]) -> None:
+def test_with_weight_1_the_reranker_decides_and_with_0_the_fusion(pairs):
     assert places(ordered(pairs, 0)) == list(range(len(pairs)))
     scores = [score for _, score in sorted(pairs, key=lambda pair: -pair[0])]
     assert places(ordered(pairs, 1)) == sorted(range(len(pairs)), key=lambda place: -scores[place])
 
 
 @given(PAIRS, st.floats(0, 1))
-def test_a_hit_that_is_better_in_both_is_never_below(pairs: list[tuple[float, float]], weight: float) -> None:
+def test_a_hit_that_is_better_in_both_is_never_below(pairs, weight):
     hits = ordered(pairs, weight)
     for place, (one, hit) in enumerate(hits):
         for other, below in hits[place + 1 :]:
@@ -51,7 +51,7 @@ def test_a_hit_that_is_better_in_both_is_never_below(pairs: list[tuple[float, fl
 
 
 @given(PAIRS, st.floats(0, 1))
-def test_equal_scores_of_one_side_leave_the_order_to_the_other(pairs: list[tuple[float, float]], weight: float) -> None:
+def test_equal_scores_of_one_side_leave_the_order_to_the_other(pairs, weight):
     assert places(ordered([(fused, 0.5) for fused, _ in pairs], weight)) == list(range(len(pairs)))
     if weight > 0:
         scores = [score for _, score in pairs]
@@ -60,17 +60,17 @@ def test_equal_scores_of_one_side_leave_the_order_to_the_other(pairs: list[tuple
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.5, 1.0])
-def test_a_single_hit_has_the_mixed_score_0(weight: float) -> None:
+def test_a_single_hit_has_the_mixed_score_0(weight):
     ((_, hit),) = ordered([(0.9, 0.25)], weight)
     assert (hit.rerank_score, hit.mixed_score) == (0.25, 0.0)
 
 
-def test_the_mixed_score_is_the_weighted_sum_of_both() -> None:
+def test_the_mixed_score_is_the_weighted_sum_of_both():
     hits = ordered([(3.0, 0.0), (1.0, 1.0)], 0.75)  # z: 1 and -1; -1 and 1
     assert [(hit.id, hit.mixed_score) for _, hit in hits] == [("1", 0.5), ("0", -0.5)]
 
 
-def test_a_minimum_sees_the_rerankers_own_score() -> None:
+def test_a_minimum_sees_the_rerankers_own_score():
     hits = ordered([(9.0, 0.2), (1.0, 0.4), (0.0, 0.9)], 0.5)
     kept, _ = at_least(hits, 0.3, "model")
     assert {hit.rerank_score for _, hit in kept} == {np.float32(0.4).item(), np.float32(0.9).item()}

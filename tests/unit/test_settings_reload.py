@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +12,7 @@ from semlex.settings.sources import WatchedSettings
 from tests.support.settings_forms import world
 
 
-def test_a_bad_file_keeps_the_old_settings_and_says_so() -> None:
+def test_a_bad_file_keeps_the_old_settings_and_says_so():
     with world(own="[search]\ntop_k = 3\n") as folder:
         watched = WatchedSettings(collection="mine")
         own = files.own_file()
@@ -34,7 +33,7 @@ def test_a_bad_file_keeps_the_old_settings_and_says_so() -> None:
         assert watched.reload().changed == ()
 
 
-def test_a_file_that_appears_goes_or_is_trusted_is_a_change(tmp_path: Path) -> None:
+def test_a_file_that_appears_goes_or_is_trusted_is_a_change(tmp_path):
     with world() as folder:
         watched = WatchedSettings()
         os.chdir(tmp_path)  # the settings stay those of the folder where the program began
@@ -50,7 +49,7 @@ def test_a_file_that_appears_goes_or_is_trusted_is_a_change(tmp_path: Path) -> N
         os.chdir(folder)
 
 
-def test_a_named_file_is_the_only_one() -> None:
+def test_a_named_file_is_the_only_one():
     with world(own="top_k = 9\n", files={"semlex.toml": "top_k = 8\n", "mine.json": '{"rag": {"topK": 7}}'}) as folder:
         watched = WatchedSettings(folder / "mine.json")
         assert (watched.settings.top_k, watched.files) == (7, (folder / "mine.json",))
@@ -63,7 +62,7 @@ def test_a_named_file_is_the_only_one() -> None:
             WatchedSettings(folder / "mine.json")
 
 
-def test_the_environment_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_is_read_again(monkeypatch):
     with world():
         watched = WatchedSettings()
         monkeypatch.setenv("RAG_TOP_K", "11")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -50,7 +49,7 @@ BOUNDED = settings(max_examples=min(1000, settings().max_examples))
 OTHERS = [(setting.name, variable) for setting in SETTINGS for variable in setting.others]
 
 
-def read(**given: Any) -> Settings:
+def read(**given):
     with world(**given):
         return load_settings()
 
@@ -59,7 +58,7 @@ def read(**given: Any) -> Settings:
 @BOUNDED
 @given(values=SETTINGS_DRAWN, key=st.integers(0, 2))
 @example(values={"collection": 'a\x7f"\\é😀'}, key=0)
-def test_every_form_is_read_as_the_same(values: dict[str, Any], key: int) -> None:
+def test_every_form_is_read_as_the_same(values, key):
     expected = Settings().values() | values
     assert read(own=flat(values)).values() == expected
     assert read(own=in_sections(values, key)).values() == expected
@@ -80,7 +79,7 @@ def test_every_form_is_read_as_the_same(values: dict[str, Any], key: int) -> Non
 
 @BOUNDED
 @given(values=st.sampled_from(OTHERS).flatmap(lambda pair: st.tuples(st.just(pair), VALUES.get(pair[0], TEXTS))))
-def test_variables_of_others_are_read_as_our_own(values: tuple[tuple[str, str], Any]) -> None:
+def test_variables_of_others_are_read_as_our_own(values):
     (name, variable), value = values
     [text] = variables({name: value}).values()
     found = read(environment={variable: text})
@@ -97,7 +96,7 @@ ONE_SETTING = st.sampled_from([name for name in NAMES if name != "database_url"]
 
 @BOUNDED
 @given(drawn=ONE_SETTING)
-def test_the_first_source_counts_and_the_others_are_told(drawn: tuple[str, dict[str, Any]]) -> None:
+def test_the_first_source_counts_and_the_others_are_told(drawn):
     """The twin is the list of sources itself."""
     name, said = drawn
     foreign = [variable for one, variable in OTHERS if one == name]
@@ -134,7 +133,7 @@ def test_the_first_source_counts_and_the_others_are_told(drawn: tuple[str, dict[
     assert told == [where[source] for source in expected[1:]]
 
 
-def test_a_settings_json_as_it_is_documented() -> None:
+def test_a_settings_json_as_it_is_documented():
     with world() as folder:
         file = folder / "settings.json"
         file.write_text(json.dumps({"rag": RAG, "ui": {"theme": "dark"}}), encoding="utf-8")
@@ -177,7 +176,7 @@ def test_a_settings_json_as_it_is_documented() -> None:
         ({"embeddingModel": None, "topK": None}, {}),
     ],
 )
-def test_what_keys_of_a_settings_json_say_together(section: dict[str, Any], expected: dict[str, Any]) -> None:
+def test_what_keys_of_a_settings_json_say_together(section, expected):
     found = read(own=json.dumps({"rag": section}), name="settings.json")
     assert {name: found.value(NAMED[name]) for name in found.origins} == expected
 
@@ -201,7 +200,7 @@ def test_what_keys_of_a_settings_json_say_together(section: dict[str, Any], expe
         ({"rerankerProvider": "cohere", "rerankerModel": {}}, "rag.rerankerModel must be a text"),
     ],
 )
-def test_mistakes_in_a_settings_json(section: dict[str, Any], words: str) -> None:
+def test_mistakes_in_a_settings_json(section, words):
     with world(own=json.dumps({"rag": section}), name="settings.json"):
         _, problems = read_settings()
         assert words in " ".join(problems)
@@ -219,7 +218,7 @@ def test_mistakes_in_a_settings_json(section: dict[str, Any], words: str) -> Non
         ('{"rag": 3}', 'the section "rag" is missing'),
     ],
 )
-def test_files_that_are_no_settings_json(content: str, words: str) -> None:
+def test_files_that_are_no_settings_json(content, words):
     with world(own=content, name="settings.json"):
         _, problems = read_settings()
     assert words in problems[0]
@@ -258,7 +257,7 @@ def test_files_that_are_no_settings_json(content: str, words: str) -> None:
         ("collection = 3\n", ":1: collection must be a text"),
     ],
 )
-def test_mistakes_in_sections_have_their_line(content: str, words: str) -> None:
+def test_mistakes_in_sections_have_their_line(content, words):
     with world(own=content):
         _, problems = read_settings()
         [problem] = problems
@@ -272,7 +271,7 @@ def test_mistakes_in_sections_have_their_line(content: str, words: str) -> None:
             assert words in problems[0], problems
 
 
-def test_a_folders_sections_say_nothing_about_places_until_it_is_trusted() -> None:
+def test_a_folders_sections_say_nothing_about_places_until_it_is_trusted():
     content = '[database]\nurl = "postgresql://elsewhere/x"\n[search]\ntop_k = 3\n'
     for line in ('route = "chat"', 'query_log = "hash"', 'fallback_folder = "kb"', "embedding_model = './x'"):
         with world(files={"semlex.toml": f"[{'embeddings' if 'model' in line else 'search'}]\n{line}\n"}):
@@ -297,7 +296,7 @@ def test_a_folders_sections_say_nothing_about_places_until_it_is_trusted() -> No
             assert ["is not trusted" in problem for problem in read_settings()[1]] == [True]
 
 
-def test_a_pyproject_of_others_is_not_judged() -> None:
+def test_a_pyproject_of_others_is_not_judged():
     with world(files={"pyproject.toml": "not = = TOML", "settings.json": '{"rag": {"topK": 9}}'}):
         assert load_settings() == Settings()
         with pytest.raises(ConfigurationError, match="with a table"):
@@ -306,7 +305,7 @@ def test_a_pyproject_of_others_is_not_judged() -> None:
         assert "must be a table" in read_settings()[1][0]
 
 
-def test_names_that_look_like_ours_are_told_and_no_error() -> None:
+def test_names_that_look_like_ours_are_told_and_no_error():
     environment = {"RAG_TOPK": "3", "RAG_EMBEDING_MODEL": "x", "RAG_TENANT": "7", "RAG_TOP_K": ""}
     with world(environment):
         found, problems = read_settings()
@@ -330,7 +329,7 @@ def test_names_that_look_like_ours_are_told_and_no_error() -> None:
         ({"RAG_DB_URL": "postgresql://y", "DATABASE_URL": "postgresql://z"}, ("RAG_DB_URL", "postgresql://y")),
     ],
 )
-def test_the_server_of_libpqs_own_variables(environment: dict[str, str], expected: tuple[str, str] | None) -> None:
+def test_the_server_of_libpqs_own_variables(environment, expected):
     found = read(environment=environment)
     assert (found.origins.get("database_url"), found.database_url) == (expected or (None, None))
     nearer = expected[1] if expected and "PG" not in expected[0] else "postgresql://own"
@@ -338,7 +337,7 @@ def test_the_server_of_libpqs_own_variables(environment: dict[str, str], expecte
     assert read(environment=environment, own='database_url = "postgresql://own"').database_url == own
 
 
-def test_the_marks_of_a_written_file_can_be_removed() -> None:
+def test_the_marks_of_a_written_file_can_be_removed():
     assert read(own=as_toml({})) == Settings()
     lines = as_toml({}).splitlines()
     uncommented = "\n".join(line.removeprefix("# ") if " = " in line else line for line in lines)
@@ -359,7 +358,7 @@ RAG_NAMES = st.sampled_from([*sources.RAG_KEYS, "model", "temperature"]) | st.te
 
 @BOUNDED
 @given(section=st.dictionaries(RAG_NAMES, ANYTHING, max_size=6) | ANYTHING)
-def test_no_json_breaks_the_reading(section: Any) -> None:
+def test_no_json_breaks_the_reading(section):
     with world(own=json.dumps({"rag": section}), name="settings.json"):
         found, problems = read_settings()
         assert all(str(files.own_file()) in problem for problem in problems)
@@ -370,7 +369,7 @@ def test_no_json_breaks_the_reading(section: Any) -> None:
 
 @BOUNDED
 @given(name=st.sampled_from(NAMES), value=ANYTHING, source=st.sampled_from(["argument", "semlex.toml"]))
-def test_no_value_breaks_the_reading(name: str, value: Any, source: str) -> None:
+def test_no_value_breaks_the_reading(name, value, source):
     with world() as folder:
         if source == "argument":
             found, problems = read_settings(**{name: value})

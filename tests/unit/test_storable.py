@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -26,7 +24,7 @@ values = st.recursive(
 metadata = st.dictionaries(texts, values, max_size=3)
 
 
-def strings(value: object) -> Iterator[str]:
+def strings(value):
     if isinstance(value, str):
         yield value
     elif isinstance(value, list):
@@ -38,12 +36,12 @@ def strings(value: object) -> Iterator[str]:
             yield from strings(item)
 
 
-def count_of(*found: object) -> int:
+def count_of(*found):
     return sum(len(BAD.findall(text)) for value in found for text in strings(value))
 
 
 @given(value=values)
-def test_any_value_is_repaired_character_by_character(value: Any) -> None:
+def test_any_value_is_repaired_character_by_character(value):
     repaired, count = storable(value, "here", REPAIRING)
     assert count == count_of(value)
     # A name may become that of another value.
@@ -59,9 +57,7 @@ def test_any_value_is_repaired_character_by_character(value: Any) -> None:
 
 
 @given(text=texts, title=texts, own=metadata, titles=st.lists(texts, max_size=2), summary=texts)
-def test_any_document_is_refused_or_repaired_in_its_place(
-    text: str, title: str, own: dict[str, Any], titles: list[str], summary: str
-) -> None:
+def test_any_document_is_refused_or_repaired_in_its_place(text, title, own, titles, summary):
     record = Record(0, len(text), metadata=own, titles=titles, summary=summary)
     loaded = LoadedDocument(text, title=title, metadata=own, records=[record])
     bad = count_of(text, title, own, own, titles, summary)
@@ -81,20 +77,20 @@ def test_any_document_is_refused_or_repaired_in_its_place(
 @pytest.mark.parametrize(
     ("loaded", "code"),
     [
-        (LoadedDocument(b"bytes"), "loader_failed"),  # type: ignore[arg-type]
-        (LoadedDocument("x", title=5), "loader_failed"),  # type: ignore[arg-type]
+        (LoadedDocument(b"bytes"), "loader_failed"),
+        (LoadedDocument("x", title=5), "loader_failed"),
         (LoadedDocument("x", structure="wiki"), "loader_failed"),
         (LoadedDocument("x y", records=[Record(0, 1, structure="wiki")]), "loader_failed"),
         (LoadedDocument("x", metadata={"a": {1}}), "loader_failed"),
         (LoadedDocument("x", metadata={"a": float("nan")}), "loader_failed"),
-        (LoadedDocument("x", pages=["one"]), "loader_failed"),  # type: ignore[list-item]
+        (LoadedDocument("x", pages=["one"]), "loader_failed"),
         (LoadedDocument("x", format="a\0"), "loader_failed"),
         (LoadedDocument("x", encoding="a\ud800"), "loader_failed"),
         (LoadedDocument("x", metadata={"a": "x" * (1 << 20)}), "metadata_too_large"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_a_faulty_loader_makes_is_refused(loaded: LoadedDocument, code: str) -> None:
+def test_what_a_faulty_loader_makes_is_refused(loaded, code):
     for options in (LoadOptions(), REPAIRING):
         with pytest.raises(LoadError) as refused:
             storable_document(loaded, options)
@@ -102,6 +98,6 @@ def test_what_a_faulty_loader_makes_is_refused(loaded: LoadedDocument, code: str
 
 
 @pytest.mark.parametrize("value", ["", "ignore", "ERROR", None, True])
-def test_another_choice_is_refused(value: Any) -> None:
+def test_another_choice_is_refused(value):
     with pytest.raises(ConfigurationError, match="on_bad_text must be error, repair or skip"):
         LoadOptions(on_bad_text=value)

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semlex.types.confidence import CURVES, SUPPORT_TEXT, WORDS, Evidence, Support, SupportCurve, support_of
+from semlex.types.confidence import CURVES, SUPPORT_TEXT, WORDS, Evidence, SupportCurve, support_of
 from semlex.types.results import KnowledgeResults, SearchResult, SearchResults
 
-ORDER: list[Support] = ["unlikely", "unsure", "likely"]
+ORDER = ["unlikely", "unsure", "likely"]
 EVIDENCE = st.builds(
     Evidence,
     words=st.none() | st.floats(0, 8),
@@ -24,7 +24,7 @@ MODELS = st.sampled_from([None, "unknown", *CURVES])
 
 
 @given(EVIDENCE, MODELS, st.floats(0, 8))
-def test_more_of_the_words_never_make_an_answer_less_likely(evidence: Evidence, model: str | None, more: float) -> None:
+def test_more_of_the_words_never_make_an_answer_less_likely(evidence, model, more):
     one = support_of(evidence, model, coverage=0.5, chunks=100)
     if evidence.words is not None:
         better = support_of(replace(evidence, words=evidence.words + more), model, coverage=0.5, chunks=100)
@@ -35,7 +35,7 @@ def test_more_of_the_words_never_make_an_answer_less_likely(evidence: Evidence, 
         assert one == "unsure"
 
 
-def test_a_part_that_is_not_known_leaves_the_judgement_to_what_is() -> None:
+def test_a_part_that_is_not_known_leaves_the_judgement_to_what_is():
     curve = SupportCurve(intercept=1.0, words=2.0, nearness=-0.5)
     assert curve.parts == ("words", "nearness")
     assert curve.logit(Evidence(words=3, nearness=2, overlap=0.5)) == pytest.approx(1 + 6 - 1)
@@ -47,7 +47,7 @@ def test_a_part_that_is_not_known_leaves_the_judgement_to_what_is() -> None:
         assert any(set(curve.parts) == {one.name for one in fields(Evidence)} for curve in curves)
 
 
-def test_results_say_it_in_words() -> None:
+def test_results_say_it_in_words():
     hit = SearchResult("text", id="a", rank=1)
     found = SearchResults([hit], support="unlikely")
     assert repr(found).startswith("SearchResults, hybrid, probably not in here: 1 hit\n")
@@ -66,6 +66,6 @@ def test_results_say_it_in_words() -> None:
         ([], "unsure"),
     ],
 )
-def test_one_collection_with_an_answer_is_enough(judged: list[Support], together: Support) -> None:
+def test_one_collection_with_an_answer_is_enough(judged, together):
     searched = {str(number): SearchResults(support=one) for number, one in enumerate(judged)}
     assert KnowledgeResults(searched=searched).support == together

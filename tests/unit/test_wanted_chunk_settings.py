@@ -13,7 +13,7 @@ SIZES = st.integers(MIN_CHUNK_TOKENS, MAX_CHUNK_TOKENS)
 
 
 @st.composite
-def settings(draw: st.DrawFn) -> ChunkSettings:
+def settings(draw):
     most = draw(SIZES)
     return ChunkSettings(most, draw(st.integers(0, (most - 1) // 2)), draw(st.integers(0, most // 2)))
 
@@ -22,12 +22,12 @@ SETTINGS = settings()
 NAMES = st.sets(st.sampled_from(ChunkSettings._fields))
 
 
-def some(of: ChunkSettings, names: set[str]) -> dict[str, int]:
+def some(of, names):
     return {name: number for name, number in of._asdict().items() if name in names}
 
 
 @given(said=SETTINGS, defaults=SETTINGS, names=NAMES)
-def test_defaults_fit_what_is_said(said: ChunkSettings, defaults: ChunkSettings, names: set[str]) -> None:
+def test_defaults_fit_what_is_said(said, defaults, names):
     given_defaults = some(defaults, names)
     cut = WantedOptions.checked({"chunk_tokens": said.chunk_tokens}, given_defaults).chunk_settings()
     cut.check()
@@ -36,7 +36,7 @@ def test_defaults_fit_what_is_said(said: ChunkSettings, defaults: ChunkSettings,
     assert cut.min_tokens <= given_defaults.get("min_tokens", 32)
 
 
-def test_defaults_that_contradict_each_other_are_refused() -> None:
+def test_defaults_that_contradict_each_other_are_refused():
     both = {"chunk_tokens": 100, "overlap_tokens": 60}
     with pytest.raises(ConfigurationError, match="overlap_tokens must be between 0 and 49"):
         WantedOptions.checked({}, both)
@@ -44,12 +44,12 @@ def test_defaults_that_contradict_each_other_are_refused() -> None:
 
 
 @given(said=SETTINGS)
-def test_what_is_said_is_taken(said: ChunkSettings) -> None:
+def test_what_is_said_is_taken(said):
     assert WantedOptions.checked(said._asdict(), {}).chunk_settings() == said
 
 
 @given(stored=SETTINGS, said=SETTINGS, names=NAMES)
-def test_what_is_stored_stays_where_it_fits(stored: ChunkSettings, said: ChunkSettings, names: set[str]) -> None:
+def test_what_is_stored_stays_where_it_fits(stored, said, names):
     # What is said of one alone may contradict the stored size, which is refused elsewhere.
     wanted = WantedOptions.checked(some(said, names | {"chunk_tokens"}), {}).rechunk_settings(stored)
     wanted.check()
@@ -62,5 +62,5 @@ def test_what_is_stored_stays_where_it_fits(stored: ChunkSettings, said: ChunkSe
 
 
 @given(stored=SETTINGS)
-def test_saying_nothing_changes_nothing(stored: ChunkSettings) -> None:
+def test_saying_nothing_changes_nothing(stored):
     assert WantedOptions.checked({}, {}).rechunk_settings(stored) == stored

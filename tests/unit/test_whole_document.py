@@ -37,7 +37,7 @@ Closed.
 """
 
 
-def stored(text: str, structure: str, settings: ChunkSettings) -> list[StoredChunk]:
+def stored(text, structure, settings):
     chunks = Chunker(WordCounter(), settings).cut(text, structure).chunks
     return [
         StoredChunk(
@@ -52,13 +52,13 @@ SETTINGS = st.sampled_from([ChunkSettings(16, 0, 0), ChunkSettings(16, 7, 8), Ch
 
 
 @given(text=TEXT, structure=st.sampled_from(STRUCTURES), settings=SETTINGS)
-def test_a_text_comes_back_but_for_blanks(text: str, structure: str, settings: ChunkSettings) -> None:
+def test_a_text_comes_back_but_for_blanks(text, structure, settings):
     back = text_of(stored(text, structure, settings))
     assert "".join(back.split()) == "".join(text.split())
 
 
 @given(text=TEXT, structure=st.sampled_from(STRUCTURES), settings=SETTINGS)
-def test_headings_are_in_order_and_lead_to_chunks(text: str, structure: str, settings: ChunkSettings) -> None:
+def test_headings_are_in_order_and_lead_to_chunks(text, structure, settings):
     chunks = stored(text, structure, settings)
     headings = headings_of(chunks, structure)
     lines = [heading.line or 0 for heading in headings]
@@ -69,7 +69,7 @@ def test_headings_are_in_order_and_lead_to_chunks(text: str, structure: str, set
 
 
 @pytest.mark.parametrize("settings", [ChunkSettings(16, 0, 0), ChunkSettings(500, 50, 32)])
-def test_headings_do_not_depend_on_how_it_was_cut(settings: ChunkSettings) -> None:
+def test_headings_do_not_depend_on_how_it_was_cut(settings):
     headings = headings_of(stored(PAGE, "markdown", settings), "markdown")
     assert [(one.level, one.title, one.line) for one in headings] == [
         (1, "Keys", 1),
@@ -81,7 +81,7 @@ def test_headings_do_not_depend_on_how_it_was_cut(settings: ChunkSettings) -> No
     ]
 
 
-def test_added_chunks_have_the_headings_that_they_brought() -> None:
+def test_added_chunks_have_the_headings_that_they_brought():
     chunks = [
         StoredChunk("One.", id="a", heading_path=("Keys",)),
         StoredChunk("Two.", id="b", heading_path=("Keys", "Rotation")),
