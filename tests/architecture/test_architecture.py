@@ -1,7 +1,5 @@
 """`import semlex` is light, SQL is in one place and composed, and tests are in folders by what they need."""
 
-from __future__ import annotations
-
 import ast
 import os
 import re
@@ -18,18 +16,9 @@ PACKAGE = Path(semlex.__file__).parent
 TESTS = PACKAGE.parent.parent / "tests"
 
 HEAVY = (
-    "torch",
-    "transformers",
-    "model2vec",
-    "tokenizers",
-    "sentence_transformers",
-    "httpx2",
-    "langchain_core",
-    "langgraph",
-    "psycopg",
-    "pydantic",
-    "typer",
-)
+    "torch", "transformers", "model2vec", "tokenizers", "sentence_transformers", "httpx2", "langchain_core",
+    "langgraph", "psycopg", "pydantic", "typer",
+)  # fmt: skip
 
 
 def modules():
@@ -59,6 +48,7 @@ def test_only_the_store_speaks_sql():
         # A session of SQLAlchemy runs the statements that SQLAlchemy writes.
         text = path.read_text(encoding="utf-8").replace("self._session.execute(", "")
         return any(word in text for word in ("sql.SQL", "psycopg.sql", "import sql", ".execute("))
+
     speakers = {name.split(".")[0] for name, path in modules().items() if speaks(path)}
     assert speakers == {"store"}
 
@@ -104,45 +94,16 @@ def test_import_is_light():
 
 # What `semlex search` has no use for; each is between ten and five hundred milliseconds of a start.
 UNUSED_BY_A_SEARCH = (
-    "torch",
-    "transformers",
-    "model2vec",
-    "joblib",
-    "tqdm",
-    "safetensors",
-    "sentence_transformers",
-    "huggingface_hub.file_download",
-    "huggingface_hub.hf_api",
-    "httpx2",
-    "langchain_core",
-    "langgraph",
-    "multiprocessing.pool",
-    "pydantic",
-    "urllib.request",
-    "rich.markdown",
-    "rich.progress",
-    "rich.table",
-    "semlex.answering",
-    "semlex.diagnostics",
-    "semlex.embedding.remote",
-    "semlex.embedding.qwen3",
-    "semlex.embedding.sentence_transformers",
-    "semlex.evaluation",
-    "semlex.ingest.indexer",
-    "semlex.ingest.loaders",
-    "semlex.jobs",
-    "semlex.maintenance",
-    "semlex.models.http_client",
-    "semlex.models.local.transformer",
-    "semlex.reranking.cross_encoder",
-    "semlex.reranking.remote",
-    "semlex.reranking.qwen3",
-    "semlex.retriever.documents",
-    "semlex.retriever.embeddings",
-    "semlex.retriever.tables",
-    "semlex.search.why",
+    "torch", "transformers", "model2vec", "joblib", "tqdm", "safetensors", "sentence_transformers",
+    "huggingface_hub.file_download", "huggingface_hub.hf_api", "httpx2", "langchain_core", "langgraph",
+    "multiprocessing.pool", "pydantic", "urllib.request", "rich.markdown", "rich.progress", "rich.table",
+    "semlex.answering", "semlex.diagnostics", "semlex.embedding.remote", "semlex.embedding.qwen3",
+    "semlex.embedding.sentence_transformers", "semlex.evaluation", "semlex.ingest.indexer", "semlex.ingest.loaders",
+    "semlex.jobs", "semlex.maintenance", "semlex.models.http_client", "semlex.models.local.transformer",
+    "semlex.reranking.cross_encoder", "semlex.reranking.remote", "semlex.reranking.qwen3",
+    "semlex.retriever.documents", "semlex.retriever.embeddings", "semlex.retriever.tables", "semlex.search.why",
     "semlex.store.schema.dropping",
-)
+)  # fmt: skip
 SEARCH = """
 import sys
 sys.argv = ["semlex", *{arguments!r}]

@@ -1,7 +1,5 @@
 """What the script ``x`` makes is complete or absent, wherever it is interrupted."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -38,11 +36,13 @@ def folder(tmp_path):
 @pytest.fixture
 def run(folder):
     """Runs a function of the script in that checkout; returns its exit code."""
+
     def run_function(command):
         script = f'source {ROOT}/x help >/dev/null; cd "{folder}"; {command}'
         environment = os.environ | {"PATH": f"{folder}/bin:{os.environ['PATH']}"}
         done = subprocess.run(["bash", "-c", script], cwd=folder, env=environment, check=False, capture_output=True)
         return done.returncode
+
     return run_function
 
 

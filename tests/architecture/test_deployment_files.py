@@ -1,7 +1,5 @@
 """Files for other programs agree with semlex: how it is deployed, its workflows, its version."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

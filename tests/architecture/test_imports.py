@@ -1,7 +1,5 @@
 """Imports run one way, type-only and late ones included, and no files stand in a circle."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The licences of what is compiled in are in the package: of exactly the crates that Cargo.lock has."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import tomllib

@@ -1,7 +1,5 @@
 """Operations are methods that say their names and rights."""
 
-from __future__ import annotations
-
 import inspect
 from typing import is_typeddict
 

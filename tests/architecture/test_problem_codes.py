@@ -1,7 +1,5 @@
 """Every code that a file's problem can have, and every reason to leave one out, stands on the page for users."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

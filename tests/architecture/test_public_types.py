@@ -1,7 +1,5 @@
 """Public names have types and descriptions, and a type checker finds the mistakes in users' programs."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import runpy
@@ -30,14 +28,9 @@ HARMLESS = (
 )
 # JSON values; what a setting may be; whatever holds rows; classes of packages that are not installed here.
 UNTYPED = {
-    "FacetValue.value",
-    "SearchResults.to_pandas",
-    "FacetValue.__init__",
-    "Job.arguments",
-    "Job.__init__",
-    "load_vectors",
-    "unused_defaults",
-}
+    "FacetValue.value", "SearchResults.to_pandas", "FacetValue.__init__", "Job.arguments", "Job.__init__",
+    "load_vectors", "unused_defaults",
+}  # fmt: skip
 
 
 def public_classes():

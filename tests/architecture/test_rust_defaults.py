@@ -1,7 +1,5 @@
 """Defaults in the code of the index have their reasons beside them: a missing value is an error, not a wrong answer."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

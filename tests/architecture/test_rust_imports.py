@@ -1,7 +1,5 @@
 """Files of the Rust core import one way. Declaring a module, or naming it again, imports nothing."""
 
-from __future__ import annotations
-
 import re
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The synchronous classes have what the asynchronous ones have."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import pickle
@@ -44,16 +42,13 @@ def test_what_a_signature_says_is_synchronous():
     assert "    pool:" in (semlex.Client.__doc__ or "")
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: semlex.SyncClient(pool=1), r"SyncClient.__init__\(\) got an unexpected keyword argument 'pool'"),
-        (lambda: semlex.SyncRetriever(colection="a"), r"SyncRetriever.__init__\(\) got an .* argument 'colection'"),
-        (lambda: semlex.SyncRetriever().count(filter="a"), r"SyncCollection.count\(\) got an .* argument 'filter'"),
-        (lambda: semlex.SyncRetriever().search("a", fuson="rrf"), r"SyncCollection.search\(\) got .* mean 'fusion'\?"),
-        (lambda: semlex.SyncRetriever().get(), r"SyncCollection.get\(\) missing a required argument: 'ids'"),
-    ],
-)
+@pytest.mark.parametrize(("call", "message"), [
+    (lambda: semlex.SyncClient(pool=1), r"SyncClient.__init__\(\) got an unexpected keyword argument 'pool'"),
+    (lambda: semlex.SyncRetriever(colection="a"), r"SyncRetriever.__init__\(\) got an .* argument 'colection'"),
+    (lambda: semlex.SyncRetriever().count(filter="a"), r"SyncCollection.count\(\) got an .* argument 'filter'"),
+    (lambda: semlex.SyncRetriever().search("a", fuson="rrf"), r"SyncCollection.search\(\) got .* mean 'fusion'\?"),
+    (lambda: semlex.SyncRetriever().get(), r"SyncCollection.get\(\) missing a required argument: 'ids'"),
+])  # fmt: skip
 def test_wrong_arguments_are_refused_before_anything_is_opened(call, message):
     with pytest.raises(TypeError, match=message):
         call()
@@ -144,5 +139,6 @@ def test_subclasses_are_made_as_their_own_class_says():
     class Mine(SyncServer):
         def __init__(self, number):
             super().__init__(f"server {number}")
+
     assert Mine(5).address == "server 5"
     assert list(inspect.signature(Mine).parameters) == ["number"]

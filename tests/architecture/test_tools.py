@@ -1,7 +1,5 @@
 """The tools of assistants are operations: their arguments, defaults and rights."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import re

@@ -1,7 +1,5 @@
 """Batch plans against a slow twin, and what every plan keeps."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np
@@ -84,15 +82,12 @@ def test_nothing_to_plan():
     assert (found.real_tokens, found.computed_tokens) == (0, 0)
 
 
-@pytest.mark.parametrize(
-    ("lengths", "options", "message"),
-    [
-        ([3, -1], {}, "lengths: row 1 must be at least 0, found -1"),
-        ([2**62, 2**62], {}, "lengths: their sum exceeds"),
-        ([1], {"token_budget": 0}, "token_budget: must be at least 1, found 0"),
-        ([1], {"max_rows": 0}, "max_rows: must be at least 1, found 0"),
-    ],
-)
+@pytest.mark.parametrize(("lengths", "options", "message"), [
+    ([3, -1], {}, "lengths: row 1 must be at least 0, found -1"),
+    ([2**62, 2**62], {}, "lengths: their sum exceeds"),
+    ([1], {"token_budget": 0}, "token_budget: must be at least 1, found 0"),
+    ([1], {"max_rows": 0}, "max_rows: must be at least 1, found 0"),
+])  # fmt: skip
 def test_refusals_name_the_argument(lengths, options, message):
     options = {"token_budget": 10, "max_rows": 10, "padded": True} | options
     with pytest.raises(ValueError, match=message):
@@ -149,21 +144,18 @@ def test_the_common_prefix_leaves_something_of_every_row(rows):
     assert _core.common_prefix(*joined(rows)) == shared
 
 
-@pytest.mark.parametrize(
-    ("ids", "offsets", "skip", "message"),
-    [
-        ([1], [], 0, "offsets: must begin with 0, but there are no offsets"),
-        ([1], [1, 1], 0, "offsets: must begin with 0, found 1"),
-        ([1, 2], [0, 1], 0, "offsets: must end with the number of ids, 2; found 1"),
-        ([1], [0], 0, "offsets: must end with the number of ids, 1; found 0"),
-        ([1, 2], [0, 2, 1, 2], 0, "offsets: row 1 ends before it begins"),
-        ([1, 2], [0, -5, 2], 0, "offsets: row 0 ends before it begins"),
-        ([1, 2], [0, 2, 2], 0, "offsets: row 1 must have more than 0 tokens, found 0"),
-        ([1, 2, 3], [0, 2, 3], 1, "offsets: row 1 must have more than 1 tokens, found 1"),
-        ([1, -2], [0, 2], 0, "ids: the id at position 1 is negative"),
-        ([1], [0, 1], -1, "skip: must be at least 0, found -1"),
-    ],
-)
+@pytest.mark.parametrize(("ids", "offsets", "skip", "message"), [
+    ([1], [], 0, "offsets: must begin with 0, but there are no offsets"),
+    ([1], [1, 1], 0, "offsets: must begin with 0, found 1"),
+    ([1, 2], [0, 1], 0, "offsets: must end with the number of ids, 2; found 1"),
+    ([1], [0], 0, "offsets: must end with the number of ids, 1; found 0"),
+    ([1, 2], [0, 2, 1, 2], 0, "offsets: row 1 ends before it begins"),
+    ([1, 2], [0, -5, 2], 0, "offsets: row 0 ends before it begins"),
+    ([1, 2], [0, 2, 2], 0, "offsets: row 1 must have more than 0 tokens, found 0"),
+    ([1, 2, 3], [0, 2, 3], 1, "offsets: row 1 must have more than 1 tokens, found 1"),
+    ([1, -2], [0, 2], 0, "ids: the id at position 1 is negative"),
+    ([1], [0, 1], -1, "skip: must be at least 0, found -1"),
+])  # fmt: skip
 def test_token_rows_that_make_no_sense_are_named(ids, offsets, skip, message):
     with pytest.raises(ValueError, match=message):
         _core.TokenPlan(

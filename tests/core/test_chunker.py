@@ -1,7 +1,5 @@
 """Finished chunks fit by their own count, whatever counts them."""
 
-from __future__ import annotations
-
 import re
 from itertools import pairwise
 
@@ -95,20 +93,17 @@ def test_finished_chunks_fit_by_their_own_count(counter, data, text, chunk_token
         assert before.char_end <= after.char_start
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"chunk_tokens": 15}, "chunk_tokens must be between 16 and 2,000; got 15"),
-        ({"chunk_tokens": 2001}, "chunk_tokens"),
-        ({"chunk_tokens": True}, "chunk_tokens"),
-        ({"chunk_tokens": 100.0}, "chunk_tokens"),
-        ({"overlap_tokens": 250}, "overlap_tokens must be between 0 and 249; got 250"),
-        ({"overlap_tokens": -1}, "overlap_tokens"),
-        ({"min_tokens": 251}, "min_tokens must be between 0 and 250; got 251"),
-        ({"min_tokens": -1}, "min_tokens"),
-        ({"min_tokens": 30.0}, "min_tokens"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    ({"chunk_tokens": 15}, "chunk_tokens must be between 16 and 2,000; got 15"),
+    ({"chunk_tokens": 2001}, "chunk_tokens"),
+    ({"chunk_tokens": True}, "chunk_tokens"),
+    ({"chunk_tokens": 100.0}, "chunk_tokens"),
+    ({"overlap_tokens": 250}, "overlap_tokens must be between 0 and 249; got 250"),
+    ({"overlap_tokens": -1}, "overlap_tokens"),
+    ({"min_tokens": 251}, "min_tokens must be between 0 and 250; got 251"),
+    ({"min_tokens": -1}, "min_tokens"),
+    ({"min_tokens": 30.0}, "min_tokens"),
+])  # fmt: skip
 def test_the_chunker_refuses_what_is_out_of_range(options, message):
     with pytest.raises(ConfigurationError, match=message):
         Chunker(WordCounter(), ChunkSettings(**options))

@@ -1,7 +1,5 @@
 """Chunks are slices that cover their text, fit, and overlap within the bound."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np
@@ -69,8 +67,6 @@ def test_without_markdown_nothing_is_a_heading(text, limits):
 
 
 # --- examples ---------------------------------------------------------------------------------------------------------
-
-
 def split(text, *, most=20, overlap=0, least=4, structure="markdown", max_bytes=10_000):
     found = _core.split_text(
         text,
@@ -142,24 +138,21 @@ def test_long_titles_are_cut():
     assert [len(title) for title in found.headings[-1]] == [255]
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"max_tokens": 0}, "max_tokens: must be at least 1, found 0"),
-        ({"overlap_tokens": -1}, "overlap_tokens: must be at least 0, found -1"),
-        ({"overlap_tokens": 5}, "overlap_tokens: must be below max_tokens, 5; found 5"),
-        ({"min_tokens": -1}, "min_tokens: must be at least 0"),
-        ({"max_bytes": 3}, "max_bytes: must be at least 4, found 3"),
-        ({"token_offsets": np.array([[0, 99]])}, "token_offsets: row 0 lies outside the text"),
-        ({"token_offsets": np.array([[-1, 1]])}, "token_offsets: row 0 lies outside the text"),
-        ({"token_offsets": np.array([[0, 1], [2, 1]])}, "token_offsets: row 1 ends before it starts"),
-        ({"token_offsets": np.array([[1, 2], [0, 2]])}, "token_offsets: row 1 starts or ends before the previous row"),
-        ({"token_offsets": np.array([[0.0, 1.0]])}, "token_offsets: .*int64.*found float64"),
-        ({"token_offsets": np.array([0, 1])}, r"token_offsets: .*\(n, 2\); found int64, shape \(2\)"),
-        ({"token_offsets": np.zeros((0, 3), dtype=np.int64)}, r"token_offsets: .*shape \(0, 3\)"),
-        ({"text": "ab\ud800"}, "text: lone surrogate at character 2"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    ({"max_tokens": 0}, "max_tokens: must be at least 1, found 0"),
+    ({"overlap_tokens": -1}, "overlap_tokens: must be at least 0, found -1"),
+    ({"overlap_tokens": 5}, "overlap_tokens: must be below max_tokens, 5; found 5"),
+    ({"min_tokens": -1}, "min_tokens: must be at least 0"),
+    ({"max_bytes": 3}, "max_bytes: must be at least 4, found 3"),
+    ({"token_offsets": np.array([[0, 99]])}, "token_offsets: row 0 lies outside the text"),
+    ({"token_offsets": np.array([[-1, 1]])}, "token_offsets: row 0 lies outside the text"),
+    ({"token_offsets": np.array([[0, 1], [2, 1]])}, "token_offsets: row 1 ends before it starts"),
+    ({"token_offsets": np.array([[1, 2], [0, 2]])}, "token_offsets: row 1 starts or ends before the previous row"),
+    ({"token_offsets": np.array([[0.0, 1.0]])}, "token_offsets: .*int64.*found float64"),
+    ({"token_offsets": np.array([0, 1])}, r"token_offsets: .*\(n, 2\); found int64, shape \(2\)"),
+    ({"token_offsets": np.zeros((0, 3), dtype=np.int64)}, r"token_offsets: .*shape \(0, 3\)"),
+    ({"text": "ab\ud800"}, "text: lone surrogate at character 2"),
+])  # fmt: skip
 @pytest.mark.parametrize("letter", ["a", "é"])
 def test_refusals_name_the_argument(options, message, letter):
     defaults = {"text": letter * 4, "token_offsets": np.array([[0, 1]]), "max_tokens": 5, "overlap_tokens": 0}

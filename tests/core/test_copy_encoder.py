@@ -1,7 +1,5 @@
 """Every refusal of the encoder: where, under which code; and that nothing of the value is in the message."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -113,12 +111,9 @@ def test_a_bad_value_is_refused_at_its_place(kind, value, code):
 
 
 BAD_ARGUMENTS = [
-    ("vector", np.ones((2, 3)), "wrong_dtype"),
-    ("vector", np.ones((2, 3), ">f4"), "wrong_dtype"),
-    ("vector", np.ones((2, 3), object), "wrong_dtype"),
-    ("vector", np.ones(2, np.float32), "wrong_shape"),
-    ("vector", np.float32(1), "wrong_type"),
-    ("vector", np.ones((), np.float32), "wrong_shape"),
+    ("vector", np.ones((2, 3)), "wrong_dtype"), ("vector", np.ones((2, 3), ">f4"), "wrong_dtype"),
+    ("vector", np.ones((2, 3), object), "wrong_dtype"), ("vector", np.ones(2, np.float32), "wrong_shape"),
+    ("vector", np.float32(1), "wrong_type"), ("vector", np.ones((), np.float32), "wrong_shape"),
     ("vector", np.ones((3, 2), np.float32).T, "wrong_layout"),
     ("vector", np.ones((4, 3), np.float32)[::2], "wrong_layout"),
     ("vector", np.frombuffer(b"\0" * 25, np.uint8)[1:].view(np.float32).reshape(2, 3), "wrong_layout"),
@@ -126,15 +121,12 @@ BAD_ARGUMENTS = [
     ("uuid", np.ones((2, 15), np.uint8), "wrong_shape"),
     ("bool", np.ones(2, np.uint8), "wrong_dtype"),
     ("bit", np.ones((2, 3), np.int64), "wrong_dtype"),
-    ("text", np.array(["a", "b"]), "wrong_type"),
-    ("text", "ab", "wrong_type"),
-    ("sparsevec", [None, None], "wrong_type"),
-    ("sparsevec", (0, [None, None]), "wrong_dimension"),
-    ("sparsevec", (10**9 + 1, [None, None]), "wrong_dimension"),
-    ("sparsevec", ("9", [None, None]), "wrong_type"),
+    ("text", np.array(["a", "b"]), "wrong_type"), ("text", "ab", "wrong_type"),
+    ("sparsevec", [None, None], "wrong_type"), ("sparsevec", (0, [None, None]), "wrong_dimension"),
+    ("sparsevec", (10**9 + 1, [None, None]), "wrong_dimension"), ("sparsevec", ("9", [None, None]), "wrong_type"),
     ("json", ["a", "b"], "unknown_type"),
     ("vector[]", [[], []], "unknown_type"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("kind", "data", "code"), BAD_ARGUMENTS)
@@ -157,26 +149,16 @@ def test_numbers_in_arrays_are_checked_too():
     ]
     assert refusals(CopyEncoder, columns) == [
         (0, "middle", "out_of_range"),
-        (1, "small", "out_of_range"),
-        (1, "when", "out_of_range"),
-        (1, "flags", "not_binary"),
-        (2, "small", "out_of_range"),
-        (2, "when", "out_of_range"),
-        (2, "flags", "not_binary"),
+        (1, "small", "out_of_range"), (1, "when", "out_of_range"), (1, "flags", "not_binary"),
+        (2, "small", "out_of_range"), (2, "when", "out_of_range"), (2, "flags", "not_binary"),
         (2, "truth", "not_binary"),
-    ]
+    ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("kind", "value", "code"),
-    [
-        ("vector", math.nan, "not_finite"),
-        ("vector", math.inf, "not_finite"),
-        ("halfvec", math.nan, "not_finite"),
-        ("halfvec", 65520.0, "out_of_range"),
-        ("halfvec", -65520.0, "out_of_range"),
-    ],
-)
+@pytest.mark.parametrize(("kind", "value", "code"), [
+    ("vector", math.nan, "not_finite"), ("vector", math.inf, "not_finite"),
+    ("halfvec", math.nan, "not_finite"), ("halfvec", 65520.0, "out_of_range"), ("halfvec", -65520.0, "out_of_range"),
+])  # fmt: skip
 def test_components_are_checked_in_the_pass_that_copies(kind, value, code):
     vectors = np.ones((5, 40), np.float32)
     encoder = CopyEncoder([("v", kind, vectors)], ids=list("abcde"))
@@ -196,16 +178,13 @@ def test_the_largest_halves_are_accepted():
     assert column[0].tolist() == [65504.0, 65504.0, -65504.0]
 
 
-@pytest.mark.parametrize(
-    ("kind", "array", "bad", "code"),
-    [
-        ("int2", np.zeros(3, np.int64), 40_000, "out_of_range"),
-        ("int4", np.zeros(3, np.int64), 2**40, "out_of_range"),
-        ("timestamptz", np.zeros(3, np.int64), 2**63 - 1, "out_of_range"),
-        ("bit", np.zeros((3, 9), np.uint8), 2, "not_binary"),
-        ("bool", np.zeros(3, np.bool_), 2, "not_binary"),
-    ],
-)
+@pytest.mark.parametrize(("kind", "array", "bad", "code"), [
+    ("int2", np.zeros(3, np.int64), 40_000, "out_of_range"),
+    ("int4", np.zeros(3, np.int64), 2**40, "out_of_range"),
+    ("timestamptz", np.zeros(3, np.int64), 2**63 - 1, "out_of_range"),
+    ("bit", np.zeros((3, 9), np.uint8), 2, "not_binary"),
+    ("bool", np.zeros(3, np.bool_), 2, "not_binary"),
+])  # fmt: skip
 def test_an_array_changed_after_construction_is_checked_again(kind, array, bad, code):
     encoder = CopyEncoder([("field", kind, array)])
     array.view(np.uint8 if array.itemsize == 1 else array.dtype)[2] = bad
@@ -236,12 +215,10 @@ def test_all_errors_of_all_rows_come_at_once_and_ids_are_shortened():
         CopyEncoder(columns, ids=["i" * 500, SURROGATE, "third"])
     found = [(error.row, error.id, error.field, error.code) for error in caught.value.errors]
     assert found == [
-        (0, "i" * 80, "b", "nul"),
-        (0, "i" * 80, "c", "key_not_string"),
-        (1, None, "a", "out_of_range"),
-        (1, None, "b", "lone_surrogate"),
+        (0, "i" * 80, "b", "nul"), (0, "i" * 80, "c", "key_not_string"),
+        (1, None, "a", "out_of_range"), (1, None, "b", "lone_surrogate"),
         (2, "third", "b", "wrong_type"),
-    ]
+    ]  # fmt: skip
 
 
 # ---- encode_into: order, buffers, threads ----
@@ -286,10 +263,12 @@ def test_a_writer_in_another_thread_breaks_nothing():
     vectors = np.ones((64, 256), np.float32)
     buffer = np.zeros(1 << 20, np.uint8)
     stop = threading.Event()
+
     def flip():
         while not stop.is_set():
             vectors[31, 100] = math.nan
             vectors[31, 100] = 1
+
     thread = threading.Thread(target=flip)
     thread.start()
     try:

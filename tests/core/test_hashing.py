@@ -1,7 +1,5 @@
 """Identities of rows: equal to a plain Python of the same rule, a batch equal to its rows one by one."""
 
-from __future__ import annotations
-
 import hashlib
 
 import pytest

@@ -2,8 +2,6 @@
 headings with regular expressions.
 """
 
-from __future__ import annotations
-
 import re
 
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Web pages as Markdown: the core reads every page as its slow twin does."""
 
-from __future__ import annotations
-
 from html.entities import html5
 from itertools import product
 from pathlib import Path

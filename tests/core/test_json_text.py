@@ -1,7 +1,5 @@
 """JSON for jsonb: what the standard library writes and reads, within bounds."""
 
-from __future__ import annotations
-
 import enum
 import json
 import sys
@@ -53,10 +51,13 @@ def test_json_is_what_the_standard_library_writes(value):
 def test_subclasses_are_written_as_what_they_are():
     class Level(enum.IntEnum):
         HIGH = 3
+
     class Huge(enum.IntEnum):
         HIGH = 2**70
+
     class Name(str):
         __slots__ = ()
+
     value = OrderedDict([(Name("b"), Level.HIGH), ("a", (np.float64(0.5), True, Huge.HIGH))])
     assert to_json(value) == b'{"b":3,"a":[0.5,true,1180591620717411303424]}'
 

@@ -1,7 +1,5 @@
 """Shares of shingles against a slow twin."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

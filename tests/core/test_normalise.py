@@ -1,7 +1,5 @@
 """Cut and normalised vectors against the obvious twin."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -43,16 +41,13 @@ def test_rows_without_direction_are_left_for_the_caller_to_name():
     assert _core.normalise_rows(np.empty((0, 5), dtype=np.float32), 3).shape == (0, 3)
 
 
-@pytest.mark.parametrize(
-    ("vectors", "dimensions", "message"),
-    [
-        (np.ones((2, 3), dtype=np.float32), 4, "dimensions: must be at most 3, found 4"),
-        (np.ones((2, 3), dtype=np.float32), 0, "dimensions: must be at least 1, found 0"),
-        (np.ones((2, 0), dtype=np.float32), 1, "dimensions: must be at most 0, found 1"),
-        (np.ones(3, dtype=np.float32), 1, r"vectors: must be a NumPy array of float32, shape \(n, d\); found float32"),
-        (np.ones((2, 3)), 1, r"vectors: must be a NumPy array of float32, shape \(n, d\); found float64"),
-    ],
-)
+@pytest.mark.parametrize(("vectors", "dimensions", "message"), [
+    (np.ones((2, 3), dtype=np.float32), 4, "dimensions: must be at most 3, found 4"),
+    (np.ones((2, 3), dtype=np.float32), 0, "dimensions: must be at least 1, found 0"),
+    (np.ones((2, 0), dtype=np.float32), 1, "dimensions: must be at most 0, found 1"),
+    (np.ones(3, dtype=np.float32), 1, r"vectors: must be a NumPy array of float32, shape \(n, d\); found float32"),
+    (np.ones((2, 3)), 1, r"vectors: must be a NumPy array of float32, shape \(n, d\); found float64"),
+])  # fmt: skip
 def test_refusals_name_the_argument(vectors, dimensions, message):
     with pytest.raises(ValueError, match=message):
         _core.normalise_rows(vectors, dimensions)

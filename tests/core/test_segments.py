@@ -1,7 +1,5 @@
 """The keyword index's segments, through the binding: BM25 against a plain twin over dictionaries."""
 
-from __future__ import annotations
-
 import bisect
 import math
 import threading
@@ -263,6 +261,7 @@ def test_threads_share_a_cache():
     queries = [[("english", [*enumerate({f"w{word}" for word in rng.integers(1, 60, 4)})], [], [])] for _ in range(6)]
     expected = {(at, of): bm25(states[at][1], queries[of], 1.2, 0.75) for at in range(5) for of in range(6)}
     cache, failures = _core.PostingCache(20_000), []
+
     def work(seed):
         order = np.random.default_rng(seed)
         try:
@@ -273,6 +272,7 @@ def test_threads_share_a_cache():
                 assert_found(found, expected[at, of], 10, score_ids)
         except BaseException as error:  # noqa: BLE001 - handed to the test
             failures.append(error)
+
     threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
     for thread in threads:
         thread.start()

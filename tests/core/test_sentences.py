@@ -1,7 +1,5 @@
 """Sentences of texts, and which of them answer: places, order and scores against what is said of them."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Files of Llama 2's kind: ids, counts and offsets of the Rust core are those of the tokenizers library."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import random
@@ -31,24 +29,9 @@ ODD_TEXT = st.lists(
     max_size=9,
 ).map("".join)
 EDGES = [
-    "",
-    " ",
-    "   ",
-    "▁",
-    "\n",
-    "\t",
-    "a",
-    " a",
-    "a ",
-    "  a  b",
-    "▁a▁ b",
-    "\u0301",
-    "e\u0301",
-    "😀",
-    "漢",
-    "\u0378a",
+    "", " ", "   ", "▁", "\n", "\t", "a", " a", "a ", "  a  b", "▁a▁ b", "\u0301", "e\u0301", "😀", "漢", "\u0378a",
     "\x00",
-]
+]  # fmt: skip
 
 
 def wheel():

@@ -1,7 +1,5 @@
 """What the keyword index stores is what docs/design/stored-format.md says: a plain reader of it finds the same."""
 
-from __future__ import annotations
-
 import bisect
 import json
 import re

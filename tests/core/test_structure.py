@@ -1,7 +1,5 @@
 """The structure of reStructuredText, source code, lists and tables: what stands above a chunk, and what is not cut."""
 
-from __future__ import annotations
-
 import ast
 import sysconfig
 from pathlib import Path
@@ -53,6 +51,7 @@ def sections(draw, level=0):
     """A text with underlined headings, and the path above each of its sections."""
     marks = draw(st.permutations("=-~^\"'")) if level == 0 else None
     lines, found = [], []
+
     def add(level, above):
         for _ in range(draw(st.integers(0 if level else 1, 2))):
             title = draw(TITLE)
@@ -64,6 +63,7 @@ def sections(draw, level=0):
             found.append(path)
             if level < 3:
                 add(level + 1, path)
+
     add(0, ())
     return "\n".join(lines), found
 
@@ -87,22 +87,16 @@ def test_what_describes_an_object_is_a_heading():
         "      Ends it.\n\n   More of the class.\n\nBehind it.\n\n.. confval:: timeout\n\n   In seconds.\n"
     )
     assert paths(text, "restructuredtext") == [
-        ("Reference", "Client(url)"),
-        ("Reference", "Client(url)", "close()"),
-        ("Reference", "Client(url)"),
-        ("Reference",),
-        ("Reference", "timeout"),
-    ]
+        ("Reference", "Client(url)"), ("Reference", "Client(url)", "close()"), ("Reference", "Client(url)"),
+        ("Reference",), ("Reference", "timeout"),
+    ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Like this::\n\n    x = 1\n\n    y = 2\n\nBehind.",
-        ".. code-block:: python\n   :caption: c\n\n   x = 1\n\n   y = 2\n\nBehind.",
-        ">>> x = 1\n>>> x\n1\n\nBehind.",
-    ],
-)
+@pytest.mark.parametrize("text", [
+    "Like this::\n\n    x = 1\n\n    y = 2\n\nBehind.",
+    ".. code-block:: python\n   :caption: c\n\n   x = 1\n\n   y = 2\n\nBehind.",
+    ">>> x = 1\n>>> x\n1\n\nBehind.",
+])  # fmt: skip
 def test_code_is_recognised(text):
     chunks = cut(text, "restructuredtext", most=3)
     assert any(code for _, _, code, _ in chunks)
@@ -119,12 +113,9 @@ def test_a_plain_text_is_one_section():
 BODIES = {
     "markdown": ["```py\nx = 1\ny = 2\n```", "- one\n- two", "| a | b |\n|---|---|\n| c | d |", "1. one\n2. two"],
     "restructuredtext": [
-        ".. code-block:: py\n\n   x = 1\n   y = 2",
-        "- one\n- two",
-        "    x = 1\n    y = 2",
-        "#. a\n#. b",
+        ".. code-block:: py\n\n   x = 1\n   y = 2", "- one\n- two", "    x = 1\n    y = 2", "#. a\n#. b",
     ],
-}
+}  # fmt: skip
 
 
 @given(st.data(), st.sampled_from(sorted(BODIES)), st.integers(30, 60))
@@ -178,8 +169,6 @@ def test_a_title_alone_is_no_chunk():
 
 
 # --- source code ----------------------------------------------------------------------------------------------------
-
-
 def definitions(nodes, above=()):
     """The definitions of a module in order; inside a function there are none."""
     for node in nodes:

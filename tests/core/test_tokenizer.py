@@ -1,7 +1,5 @@
 """Token ids, counts and offsets of the Rust core are those of the tokenizers library, for every text."""
 
-from __future__ import annotations
-
 import gzip
 import itertools
 import json
@@ -157,27 +155,23 @@ def unreachable_word():
     return {"model.vocab": {**vocabulary, "Ġunreachably": number, "not bytes": number + 1}, "added_tokens": []}
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"normalizer": None},
-        {"post_processor": None},
-        {
-            "padding": None,
-            "truncation": {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0},
-        },
-        {"model.dropout": 0.0, "model.unk_token": "<|endoftext|>", "model.byte_fallback": True, "model.fuse_unk": True},
-        {"model.continuing_subword_prefix": "", "model.end_of_word_suffix": ""},
-        unreachable_word(),
-        {**unreachable_word(), "model.ignore_merges": True},
-        {"model.merges": [" ".join(pair) for pair in json.loads(on_disk.content())["model"]["merges"]]},
-        {"model.merges": ["#version: 0.2", *(" ".join(p) for p in json.loads(on_disk.content())["model"]["merges"])]},
-        {"model.merges": []},
-        {"model.merges": json.loads(on_disk.content())["model"]["merges"][::-1]},
-        {"model.merges": json.loads(on_disk.content())["model"]["merges"] * 2},
-    ],
-    ids=" ".join,
-)
+@pytest.mark.parametrize("changes", [
+    {"normalizer": None},
+    {"post_processor": None},
+    {
+        "padding": None,
+        "truncation": {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0},
+    },
+    {"model.dropout": 0.0, "model.unk_token": "<|endoftext|>", "model.byte_fallback": True, "model.fuse_unk": True},
+    {"model.continuing_subword_prefix": "", "model.end_of_word_suffix": ""},
+    unreachable_word(),
+    {**unreachable_word(), "model.ignore_merges": True},
+    {"model.merges": [" ".join(pair) for pair in json.loads(on_disk.content())["model"]["merges"]]},
+    {"model.merges": ["#version: 0.2", *(" ".join(p) for p in json.loads(on_disk.content())["model"]["merges"])]},
+    {"model.merges": []},
+    {"model.merges": json.loads(on_disk.content())["model"]["merges"][::-1]},
+    {"model.merges": json.loads(on_disk.content())["model"]["merges"] * 2},
+], ids=" ".join)  # fmt: skip
 def test_other_files_of_the_kind(changes):
     assert_equal(
         pair(on_disk.edited({**changes, "post_processor": None})),
@@ -234,15 +228,11 @@ def test_files_of_other_kinds_are_named(changes, reason):
         _core.BpeTokenizer(on_disk.edited(changes))
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        *(b"", b"{", b"[]", b"\xff", b"{}", b"[" * 10**6, on_disk.content()[:-9]),
-        *(on_disk.edited({"model.merges": [pair]}) for pair in (["a"], "a b c")),
-        on_disk.edited({"model.vocab": {"a": -1}}),
-    ],
-    ids=range(10),
-)
+@pytest.mark.parametrize("content", [
+    *(b"", b"{", b"[]", b"\xff", b"{}", b"[" * 10**6, on_disk.content()[:-9]),
+    *(on_disk.edited({"model.merges": [pair]}) for pair in (["a"], "a b c")),
+    on_disk.edited({"model.vocab": {"a": -1}}),
+], ids=range(10))  # fmt: skip
 def test_malformed_files_are_refused(content, tmp_path):
     with pytest.raises(ValueError, match="malformed"):
         _core.BpeTokenizer(content)

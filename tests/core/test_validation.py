@@ -1,7 +1,5 @@
 """`validate_rows` and `validate_identifier` against slow, obvious twins."""
 
-from __future__ import annotations
-
 import math
 import re
 from datetime import UTC, datetime
@@ -131,17 +129,12 @@ def test_ids_at_their_bound():
     ]
 
 
-@pytest.mark.parametrize(
-    ("kind", "limits"),
-    [
-        ("json", None),
-        ("text", {"max_chars": 5}),
-        ("text", {"max_bytes": -1}),
-        ("jsonb", {"max_depth": 65}),
-        ("jsonb", {"max_bytes": 2**30}),
-        ("id", {1: 2}),
-    ],
-)
+@pytest.mark.parametrize(("kind", "limits"), [
+    ("json", None),
+    ("text", {"max_chars": 5}), ("text", {"max_bytes": -1}),
+    ("jsonb", {"max_depth": 65}), ("jsonb", {"max_bytes": 2**30}),
+    ("id", {1: 2}),
+])  # fmt: skip
 def test_a_wrong_limit_is_a_programming_error(kind, limits):
     with pytest.raises(ValueError, match="field"):
         validate_rows([("field", kind, ["a"], limits)], None)

@@ -1,7 +1,5 @@
 """What tests of models behind servers share."""
 
-from __future__ import annotations
-
 import pytest
 
 from semlex.models import http_client
@@ -14,8 +12,10 @@ from tests.support.waiting import LIMIT
 def pauses(monkeypatch):
     """Waits between attempts are noted instead of waited."""
     noted = []
+
     async def note(seconds, _clock):
         noted.append(seconds)
+
     monkeypatch.setattr(http_client, "_pause", note)
     return noted
 

@@ -1,7 +1,5 @@
 """A language model behind a server: whole and streamed answers, settings that are refused, and every fault between."""
 
-from __future__ import annotations
-
 import itertools
 import logging
 import threading
@@ -82,6 +80,7 @@ def test_the_wire_format():
 def test_settings_that_a_server_does_not_take_are_left_out_from_then_on(refusal):
     def answer(request):
         return Reply(b"{}", refusal) if "temperature" in request.body else streamed("yes")
+
     with chat_server(lambda _: "") as double:
         double.answer = answer
         model = model_at(double)
@@ -153,19 +152,18 @@ def test_ten_megabytes_are_not_read(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("options", "drips", "message"),
-    [
-        ({"seconds": 60, "pause": 3600}, True, "did not end in time"),
-        ({"seconds": 3600, "pause": 60}, False, "stopped in the middle"),
-    ],
-)
+@pytest.mark.parametrize(("options", "drips", "message"), [
+    ({"seconds": 60, "pause": 3600}, True, "did not end in time"),
+    ({"seconds": 3600, "pause": 60}, False, "stopped in the middle"),
+])  # fmt: skip
 def test_a_server_that_does_not_end_is_left(options, drips, message):
     body, sent, clock = events("a long answer") + b": more\n" * 100_000, itertools.count(1), ManualClock()
     middle = body.index(b"answer")
+
     def tick():
         if next(sent) >= middle:
             double.stopped.wait(PAUSE if drips else None)
+
     with chat_server(lambda _: "") as double:
         double.answer = lambda _: Reply(body, headers=EVENT_STREAM, manner="drip", tick=tick)
         model = model_at(double, clock, attempts=1, **options)
@@ -189,9 +187,11 @@ def test_the_time_until_an_answer_begins_is_not_for_its_rest():
 
 def test_a_server_that_says_nothing_is_left_at_its_time():
     clock = ManualClock()
+
     def answer(_request):
         clock.advance(60)
         double.stopped.wait()
+
     with chat_server(lambda _: "") as double:
         double.answer = answer
         model = model_at(double, clock, attempts=1, timeout=60)
@@ -201,9 +201,11 @@ def test_a_server_that_says_nothing_is_left_at_its_time():
 
 def test_nobody_waits_any_more():
     flag = cancellation.Flag()
+
     def answer(_request):
         flag.set()
         double.stopped.wait()
+
     with chat_server(lambda _: "") as double:
         double.answer = answer
         model = model_at(double)
@@ -249,16 +251,13 @@ def test_a_closed_model_is_refused():
     assert double.requests == []
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"model": " "}, "in one line, and not blank"),
-        ({"pause": 0}, "pause"),
-        ({"seconds": "3"}, "seconds"),
-        ({"attempts": 0}, "attempts must be between 1 and 20"),
-        ({"base_url": "ftp://x"}, "must have the form"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    ({"model": " "}, "in one line, and not blank"),
+    ({"pause": 0}, "pause"),
+    ({"seconds": "3"}, "seconds"),
+    ({"attempts": 0}, "attempts must be between 1 and 20"),
+    ({"base_url": "ftp://x"}, "must have the form"),
+])  # fmt: skip
 def test_parameters_that_are_refused(options, message):
     with pytest.raises(ConfigurationError, match=message):
         OpenAIChatModel(**{"model": "m", "base_url": "http://127.0.0.1:1/v1", **options})

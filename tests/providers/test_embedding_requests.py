@@ -1,7 +1,5 @@
 """Embedders behind servers: what is sent, what is refused before, how a model is named, and how tokens are counted."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest
@@ -30,8 +28,6 @@ def double():
 
 
 # --- what is sent -----------------------------------------------------------------------------------------------------
-
-
 def test_the_request_of_openai(double):
     embedder = openai(double, model="text-embedding-3-small", api_key=KEY)
     embedder.embed_documents(["a", "b"])
@@ -63,15 +59,12 @@ def test_qwen3_gets_its_prompt_wherever_it_runs(double, model):
     assert embedder.identity.instruction == DEFAULT_INSTRUCTION
 
 
-@pytest.mark.parametrize(
-    ("options", "query", "document", "task"),
-    [
-        ({}, "x", "x", None),
-        ({"query_prompt": "query: ", "document_prompt": "passage: "}, "query: x", "passage: x", "query: "),
-        ({"instruction": "Find it"}, "Instruct: Find it\nQuery:x", "x", "Find it"),
-        ({"model": "qwen3-embedding", "query_prompt": ""}, "x", "x", None),
-    ],
-)
+@pytest.mark.parametrize(("options", "query", "document", "task"), [
+    ({}, "x", "x", None),
+    ({"query_prompt": "query: ", "document_prompt": "passage: "}, "query: x", "passage: x", "query: "),
+    ({"instruction": "Find it"}, "Instruct: Find it\nQuery:x", "x", "Find it"),
+    ({"model": "qwen3-embedding", "query_prompt": ""}, "x", "x", None),
+])  # fmt: skip
 def test_prompts(double, options, query, document, task):
     embedder = openai(double, **options)
     embedder.embed_query("x")
@@ -128,8 +121,10 @@ def test_later_models_of_gemini_read_the_task_in_the_text():
 @pytest.mark.parametrize("code", [400, 413, 422])
 def test_a_server_without_base64_is_asked_for_numbers_once(code):
     right = openai_embeddings(DIMENSIONS)
+
     def answer(request):
         return Reply(b"{}", code) if request.body["encoding_format"] == "base64" else right(request)
+
     with ModelServerDouble(answer) as double:
         embedder = openai(double)
         for _ in range(3):
@@ -149,8 +144,6 @@ def test_a_server_that_knows_base64_is_not_asked_for_numbers(double):
 
 
 # --- the object itself ------------------------------------------------------------------------------------------------
-
-
 def test_the_dimension_is_asked_for_once(double):
     embedder = openai(double)
     assert double.requests == []
@@ -217,33 +210,27 @@ def test_a_key_goes_to_its_own_account_only(double, monkeypatch):
     assert double.requests[1].headers["authorization"] == "Bearer own"
 
 
-@pytest.mark.parametrize(
-    ("make", "variable"),
-    [
-        (lambda: OpenAIEmbedder("m"), "OPENAI_API_KEY"),
-        (lambda: OpenAIEmbedder("m", "https://openrouter.ai/api/v1"), "OPENROUTER_API_KEY"),
-        (GeminiEmbedder, "GEMINI_API_KEY or GOOGLE_API_KEY"),
-    ],
-)
+@pytest.mark.parametrize(("make", "variable"), [
+    (lambda: OpenAIEmbedder("m"), "OPENAI_API_KEY"),
+    (lambda: OpenAIEmbedder("m", "https://openrouter.ai/api/v1"), "OPENROUTER_API_KEY"),
+    (GeminiEmbedder, "GEMINI_API_KEY or GOOGLE_API_KEY"),
+])  # fmt: skip
 def test_a_missing_key_is_named_by_its_variable(make, variable):
     with pytest.raises(ConfigurationError, match=f"needs a key: set the environment variable {variable}$"):
         make()
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"model": " "}, "in one line, and not blank"),
-        ({"model": "a\nb"}, "in one line, and not blank"),
-        ({"batch_size": 0}, "batch_size must be between 1 and 2,048"),
-        ({"batch_size": 2049}, "batch_size must be between 1 and 2,048"),
-        ({"dimensions": 0}, "dimensions must be between 1 and "),
-        ({"dimensions": "8"}, "dimensions must be an int; got a str"),
-        ({"timeout": 0}, "timeout must be"),
-        ({"concurrency": 0}, "concurrency must be"),
-        ({"instruction": "a", "query_prompt": "b"}, "contradict each other"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    ({"model": " "}, "in one line, and not blank"),
+    ({"model": "a\nb"}, "in one line, and not blank"),
+    ({"batch_size": 0}, "batch_size must be between 1 and 2,048"),
+    ({"batch_size": 2049}, "batch_size must be between 1 and 2,048"),
+    ({"dimensions": 0}, "dimensions must be between 1 and "),
+    ({"dimensions": "8"}, "dimensions must be an int; got a str"),
+    ({"timeout": 0}, "timeout must be"),
+    ({"concurrency": 0}, "concurrency must be"),
+    ({"instruction": "a", "query_prompt": "b"}, "contradict each other"),
+])  # fmt: skip
 def test_parameters_out_of_range(options, message):
     with pytest.raises(ConfigurationError, match=message):
         OpenAIEmbedder(**{"model": "m", "base_url": "http://localhost/v1", **options})
@@ -274,8 +261,6 @@ def test_closing(double):
 
 
 # --- tokens -----------------------------------------------------------------------------------------------------------
-
-
 @SAME_SURROUNDINGS
 @given(rows=TEXTS)
 def test_words_are_counted_where_there_is_no_tokenizer(rows):
@@ -292,9 +277,11 @@ def test_the_tokenizer_of_the_model_in_the_local_cache(tmp_path, monkeypatch):
     file = tmp_path / "tokenizer.json"
     file.write_bytes(tokenizers_on_disk.content())
     asked = []
+
     def find_cached(name):
         asked.append(name)
         return find_model(str(tmp_path))
+
     monkeypatch.setattr(tokenizer, "find_cached", find_cached)
     assert OpenAIEmbedder("org/model", "http://localhost/v1").counter_name.startswith("tokenizer/")
     assert OpenAIEmbedder("model:8b", "http://localhost/v1").counter_name == "2*unicode-words/1"

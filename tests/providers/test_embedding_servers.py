@@ -1,7 +1,5 @@
 """Embedders behind servers: right answers in spite of faults, and answers that cannot be used."""
 
-from __future__ import annotations
-
 import base64
 import threading
 
@@ -98,8 +96,10 @@ def test_gemini_too(rows, faults, batch_size, dimensions):
 @given(rows=st.lists(LINES, min_size=1, max_size=20), most=st.integers(1, 8), code=st.sampled_from([400, 413, 422]))
 def test_a_batch_that_is_too_large_is_halved(rows, most, code):
     right = openai_embeddings(DIMENSIONS)
+
     def answer(request):
         return Reply(b"{}", code) if request.size > most else right(request)
+
     with ModelServerDouble(answer) as double:
         embedder = openai(double, batch_size=16)
         assert_allclose(embedder.embed_documents(rows), all_expected(rows), atol=1e-6)
@@ -112,8 +112,10 @@ def test_a_batch_that_is_too_large_is_halved(rows, most, code):
 def test_a_text_that_is_refused_is_named_by_its_row(count, data):
     row = data.draw(st.integers(0, count - 1))
     right = openai_embeddings(DIMENSIONS)
+
     def answer(request):
         return Reply(b"{}", 400) if "too long" in request.body["input"] else right(request)
+
     with ModelServerDouble(answer) as double:
         embedder = openai(double, batch_size=8)
         rows = ["text"] * count
@@ -137,8 +139,10 @@ def test_several_threads(double):
     embedder = openai(double, batch_size=3)
     rows = [f"text {number}" for number in range(20)]
     found = [None] * 6
+
     def embed(number):
         found[number] = embedder.embed_documents(rows)
+
     threads = [threading.Thread(target=embed, args=(number,)) for number in range(6)]
     for thread in threads:
         thread.start()
@@ -150,17 +154,17 @@ def test_several_threads(double):
 
 
 # --- wrong answers ----------------------------------------------------------------------------------------------------
-
-
 def entry(row, **changes):
     def change(content):
         content["data"][row].update(changes)
+
     return change
 
 
 def drop(row):
     def change(content):
         del content["data"][row]
+
     return change
 
 
@@ -238,8 +242,10 @@ def test_an_answer_of_gemini_that_cannot_be_used():
 
 def test_another_dimension_later_is_a_mismatch():
     width = [DIMENSIONS]
+
     def answer(request):
         return openai_embeddings(width[0])(request)
+
     with ModelServerDouble(answer) as double:
         for dimensions in (None, 4):
             width[0] = DIMENSIONS
@@ -298,8 +304,6 @@ def test_numbers_of_an_answer(values):
 
 
 # --- from index to search ---------------------------------------------------------------------------------------------
-
-
 async def test_a_collection_finds_its_server_again(double, database_url, tmp_path):
     (tmp_path / "page.md").write_text("# Keys\n\nRotate a key every ninety days.\n\n# Fruit\n\nA banana is yellow.\n")
     name = f"{double.url}/v1#m"

@@ -1,7 +1,5 @@
 """Tokenizers that a user names for a model behind a server: what is counted, and what a collection remembers of it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sys
@@ -48,8 +46,6 @@ def file(tmp_path):
 
 
 # --- what counts ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @SAME_SURROUNDINGS
 @given(rows=TEXTS)
@@ -111,16 +107,13 @@ def test_a_kind_that_needs_a_package_says_so(file, monkeypatch):
         given_tokenizer(file)
 
 
-@pytest.mark.parametrize(
-    ("model", "message"),
-    [
-        (None, "name such a model, or leave"),
-        ("none", "name such a model, or leave"),
-        ("static", "static has its own"),
-        ("org/model", "org/model has its own"),
-        (HashEmbedder(8), "give the tokenizer to your embedder"),
-    ],
-)
+@pytest.mark.parametrize(("model", "message"), [
+    (None, "name such a model, or leave"),
+    ("none", "name such a model, or leave"),
+    ("static", "static has its own"),
+    ("org/model", "org/model has its own"),
+    (HashEmbedder(8), "give the tokenizer to your embedder"),
+])  # fmt: skip
 def test_a_model_that_is_behind_no_server_has_its_own(model, message, file):
     with pytest.raises(ConfigurationError, match=f"name of a model behind a server: {message}"):
         choose_embedder(model, tokenizer=file)
@@ -135,8 +128,6 @@ def test_every_name_of_a_server_takes_one(file, monkeypatch):
 
 
 # --- a collection that counts with one --------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def double():
     with ModelServerDouble(openai_embeddings(DIMENSIONS)) as running:
@@ -253,8 +244,6 @@ def test_a_broken_one_makes_no_collection(database_url, double, file):
 
 
 # --- the command line -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 def test_the_command_line(database_url, double, docs, file):
     shell = Shell(database_url, docs.parent)

@@ -4,8 +4,6 @@ For lines about chunks and the reranker `llm`; `tests/journeys/retriever/test_as
 `test_chat_model.py` for the model itself.
 """
 
-from __future__ import annotations
-
 import json
 from contextlib import closing
 

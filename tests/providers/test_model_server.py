@@ -1,7 +1,5 @@
 """Requests to a model server: one, many at once, those that nobody waits for, and the addresses that are refused."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from functools import partial
@@ -15,9 +13,8 @@ from tests.support.manual_clock import ManualClock
 from tests.support.model_servers import KEY, ModelServerDouble, echoed, status
 from tests.support.waiting import until
 
+
 # --- one request ------------------------------------------------------------------------------------------------------
-
-
 def test_one_request(server, double):
     body = {"model": "m", "input": ["größe 数据 😀", "", "\n\x00"], "n": 1.5}
     assert server.post("/embeddings", body) == {"path": "/v1/embeddings", "body": body}
@@ -49,13 +46,13 @@ def test_nothing_is_sent_before_the_first_request(double):
 
 
 # --- many requests ----------------------------------------------------------------------------------------------------
-
-
 def test_no_more_than_so_many_at_once():
     meeting = threading.Barrier(3)
+
     def answer(request):
         meeting.wait(60)  # breaks, and fails the request, unless three are here together
         return echoed(request)
+
     with ModelServerDouble(answer) as double:
         server = ModelServer(double.url, concurrency=3, attempts=1)
         server.map(partial(server.post, "/x"), [{"input": [number]} for number in range(12)])
@@ -73,8 +70,10 @@ def test_the_first_failure_ends_the_others(server, double):
 @pytest.mark.slow
 def test_several_threads(server):
     answers = [None] * 8
+
     def ask(number):
         answers[number] = server.post("/x", {"input": [number]})["body"]["input"]
+
     threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
     for thread in threads:
         thread.start()
@@ -84,8 +83,6 @@ def test_several_threads(server):
 
 
 # --- nobody waits any more --------------------------------------------------------------------------------------------
-
-
 def test_nothing_is_sent_when_nobody_waits(server, double):
     flag = cancellation.Flag()
     flag.set()
@@ -101,10 +98,12 @@ def test_nothing_is_sent_when_nobody_waits(server, double):
 @pytest.mark.parametrize("count", [1, 9])
 def test_an_answer_that_nobody_waits_for_is_left(count):
     flag = cancellation.Flag()
+
     def answer(request):
         flag.set()
         double.stopped.wait()  # the server answers when everybody has left
         return echoed(request)
+
     with ModelServerDouble(answer) as double:
         server = ModelServer(double.url, timeout=600)
         with cancellation.abandoned_by(flag), pytest.raises(WorkAbandonedError):
@@ -115,9 +114,11 @@ def test_an_answer_that_nobody_waits_for_is_left(count):
 
 def test_a_wait_ends_when_nobody_waits_for_it():
     flag, clock = cancellation.Flag(), ManualClock()
+
     def give_up():
         until(lambda: clock.waits == [30])
         flag.set()
+
     thread = threading.Thread(target=give_up)
     thread.start()
     with ModelServerDouble(echoed, [status(429, Retry_After="30")]) as double:
@@ -143,10 +144,12 @@ def test_a_wait_lasts_as_long_as_the_server_asks():
 
 def test_a_look_up_that_hangs_is_left_behind(monkeypatch):
     clock, ended = ManualClock(), threading.Event()
+
     def look_up(*_, **__):
         clock.advance(60)
         ended.wait(60)
         raise OSError
+
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
     server = ModelServer("http://models.example/v1", timeout=60, attempts=1, clock=clock)
     with pytest.raises(ModelServerError, match="did not answer in time"):
@@ -157,8 +160,6 @@ def test_a_look_up_that_hangs_is_left_behind(monkeypatch):
 
 
 # --- the object itself ------------------------------------------------------------------------------------------------
-
-
 def test_closing(server):
     server.post("/x", {"input": []})
     server.close()
@@ -169,28 +170,29 @@ def test_closing(server):
 
 def test_closing_during_a_request(pauses):
     asked = threading.Event()
+
     def answer(request):
         asked.set()
         double.stopped.wait(60)
         return echoed(request)
+
     with ModelServerDouble(answer) as double:
         server = ModelServer(double.url, timeout=60)
+
         def close():
             asked.wait(60)
             server.close()
             double.stopped.set()
+
         threading.Thread(target=close).start()
         with pytest.raises(ModelError, match="was closed"):
             server.post("/x", {"input": []})
 
 
-@pytest.mark.parametrize(
-    "address",
-    [
-        *("", "localhost:8080", "ftp://host", "http://", "http:///v1", "//h"),
-        *("http://a b/", "http://h:x/", "http://h:99999/", "http://h\n/", "http://[::1/"),
-    ],
-)
+@pytest.mark.parametrize("address", [
+    *("", "localhost:8080", "ftp://host", "http://", "http:///v1", "//h"),
+    *("http://a b/", "http://h:x/", "http://h:99999/", "http://h\n/", "http://[::1/"),
+])  # fmt: skip
 def test_addresses_that_are_none(address):
     with pytest.raises(ConfigurationError, match="must have the form"):
         ModelServer(address)
@@ -210,38 +212,32 @@ def test_addresses_hold_no_queries():
         assert "hunter2" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("address", "host", "is_local"),
-    [
-        ("http://localhost:11434/v1/", "localhost:11434", True),
-        ("http://127.8.9.1", "127.8.9.1", True),
-        ("http://[::1]:80/v1", "[::1]:80", True),
-        ("https://API.openai.com/v1", "api.openai.com", False),
-        ("http://localhost.example/", "localhost.example", False),
-        ("http://10.0.0.1:8000", "10.0.0.1:8000", False),
-    ],
-)
+@pytest.mark.parametrize(("address", "host", "is_local"), [
+    ("http://localhost:11434/v1/", "localhost:11434", True),
+    ("http://127.8.9.1", "127.8.9.1", True),
+    ("http://[::1]:80/v1", "[::1]:80", True),
+    ("https://API.openai.com/v1", "api.openai.com", False),
+    ("http://localhost.example/", "localhost.example", False),
+    ("http://10.0.0.1:8000", "10.0.0.1:8000", False),
+])  # fmt: skip
 def test_hosts(address, host, is_local):
     server = ModelServer(address)
     assert (server.host, server.is_local) == (host, is_local)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"api_key": ""},
-        {"api_key": "  "},
-        {"api_key": "hunter2\n"},
-        {"api_key": "hunter2ß"},
-        {"timeout": 0},
-        {"timeout": float("nan")},
-        {"timeout": 3601},
-        {"attempts": 0},
-        {"attempts": 21},
-        {"concurrency": 0},
-        {"concurrency": 65},
-    ],
-)
+@pytest.mark.parametrize("options", [
+    {"api_key": ""},
+    {"api_key": "  "},
+    {"api_key": "hunter2\n"},
+    {"api_key": "hunter2ß"},
+    {"timeout": 0},
+    {"timeout": float("nan")},
+    {"timeout": 3601},
+    {"attempts": 0},
+    {"attempts": 21},
+    {"concurrency": 0},
+    {"concurrency": 65},
+])  # fmt: skip
 def test_parameters_out_of_range(options):
     with pytest.raises(ConfigurationError, match=next(iter(options))) as caught:
         ModelServer("http://localhost", **options)

@@ -1,7 +1,5 @@
 """Requests to a model server: what is tried again, what cannot be used, and what is never told."""
 
-from __future__ import annotations
-
 import json
 import logging
 import socket
@@ -132,8 +130,6 @@ def test_a_server_that_is_not_there(pauses):
 
 
 # --- answers that cannot be used --------------------------------------------------------------------------------------
-
-
 def test_an_answer_that_is_not_json(server, double):
     bodies = (b"", b"<html>", b"{", b"\xff\xfe", b"[" * 100_000, b'{"a": 1} x', b"1" * 5000)
     for number, body in enumerate(bodies, start=1):
@@ -169,6 +165,7 @@ def test_a_time_out_bounds_the_whole_answer(double, pauses):
 
 def test_a_time_out_bounds_the_headers_as_well(pauses):
     stopped, clock = threading.Event(), ManualClock()
+
     def serve(listener):
         connection, _ = listener.accept()
         with connection, suppress(OSError):
@@ -176,6 +173,7 @@ def test_a_time_out_bounds_the_headers_as_well(pauses):
             while not stopped.is_set():
                 connection.sendall(b"x")
                 clock.advance(0.01)
+
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=serve, args=(listener,))
         thread.start()

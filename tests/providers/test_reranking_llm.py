@@ -1,7 +1,5 @@
 """A language model as a reranker, against a server on this machine that plays the model."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging
@@ -85,10 +83,12 @@ def served(answer=judge, faults=(), **options):
 @given(TEXTS, st.integers(1, 4), st.lists(st.sampled_from(RETRIED), max_size=3), st.integers(0, 99))
 def test_a_score_is_the_texts_own_whatever_order_batches_and_faults(texts, batch_size, faults, seed):
     shuffle = random.Random(seed).shuffle
+
     def in_any_order(request):
         rows = json.loads(judge(request)["choices"][0]["message"]["content"])["scores"]
         shuffle(rows)
         return scored(rows)
+
     with served(in_any_order, faults, batch_size=batch_size) as (reranker, _):
         scores = reranker.score(QUERY, texts)
     assert scores.dtype == np.float32
@@ -202,6 +202,7 @@ def test_an_answer_of_another_form_is_refused():
 def test_settings_that_the_model_does_not_take_are_left_out_from_then_on(refusal):
     def answer(request):
         return Reply(b"{}", refusal) if "temperature" in request.body else judge(request)
+
     with served(answer) as (reranker, double):
         assert np.array_equal(reranker.score(QUERY, ["one"]), expected(["one"]))
         reranker.score(QUERY, ["one"])
@@ -263,14 +264,11 @@ def test_texts_that_cannot_be_sent():
     assert double.requests == []
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"batch_size": 0}, "batch_size must be between 1 and 100; got 0"),
-        ({"max_characters": 99}, "max_characters must be between 100 and 100,000; got 99"),
-        ({"model": " "}, "in one line, and not blank"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    ({"batch_size": 0}, "batch_size must be between 1 and 100; got 0"),
+    ({"max_characters": 99}, "max_characters must be between 100 and 100,000; got 99"),
+    ({"model": " "}, "in one line, and not blank"),
+])  # fmt: skip
 def test_out_of_range_parameters(options, message):
     with pytest.raises(ConfigurationError, match=message):
         LLMReranker(**{"model": "m", **options})

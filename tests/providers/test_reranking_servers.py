@@ -1,7 +1,5 @@
 """Rerankers behind servers of Cohere's and of TEI's form, against a server on this machine."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import random
@@ -107,10 +105,12 @@ def expected(texts):
 def test_a_score_is_the_texts_own_whatever_order_batches_and_faults(name, texts, batch_size, faults, seed):
     form = FORMS[name]
     shuffle = random.Random(seed).shuffle
+
     def in_any_order(request):
         content = form.answer(request)
         shuffle(form.of(content))
         return content
+
     with served(form, in_any_order, faults, batch_size=batch_size) as (reranker, _):
         scores = reranker.score(QUERY, texts)
     assert scores.dtype == np.float32
@@ -169,6 +169,7 @@ def test_more_texts_than_the_servers_bound_are_several_requests(name, most):
 def test_a_batch_that_is_too_large_for_the_server_is_halved(form, refusal):
     def answer(request):
         return Reply(b"{}", refusal) if request.size > 3 else form.answer(request)
+
     texts = [f"text {number}" for number in range(20)]
     with served(form, answer, batch_size=16) as (reranker, double):
         scores = reranker.score(QUERY, texts)
@@ -212,6 +213,7 @@ OTHER_FORMS = (b"[]", b"{}", b"null", b"3", b'{"results": {}}', b'{"results": nu
 def test_an_answer_that_is_not_one_finite_score_a_text_is_refused(form):
     def scored(score):
         return form.changed(lambda rows: rows[0].update({form.given: score}))
+
     outside = "raw_scores=True" if form is FORMS["cohere"] else "expected 0 to"
     wrong = [(form.changed(lambda rows, change=change: change(rows) and None), told) for change, told in WRONG_ROWS]
     wrong += [(scored(score), "finite number") for score in NO_NUMBERS]

@@ -1,7 +1,5 @@
 """What is made ahead of the caller: the same items in the same order, one at a time, and nothing after the end."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import aclosing
 
@@ -49,6 +47,7 @@ def test_the_same_items_however_many_stages(items, stages):
                 assert len(source.made) <= len(taken) + stages
         assert source.is_closed
         return taken
+
     assert asyncio.run(run()) == items
 
 
@@ -75,15 +74,18 @@ def test_what_was_made_before_an_error_is_given_on(fails_at, stages):
         with pytest.raises(RuntimeError):
             await anext(stream)
         assert source.is_closed
+
     asyncio.run(run())
 
 
 async def test_a_caller_that_is_cancelled_leaves_nobody_at_work():
     source = Source(list(range(1, 1000)))
+
     async def work():
         async with aclosing(ahead(ahead(source()))) as stream:
             async for _ in stream:
                 await asyncio.Event().wait()
+
     before = asyncio.all_tasks()
     task = asyncio.create_task(work())
     await eventually(lambda: source.made == [1, 2, 3])  # one with the caller, one in each stage

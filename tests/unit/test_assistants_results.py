@@ -1,7 +1,5 @@
 """Results of tools: whatever documents hold, nothing in them is what nobody sees."""
 
-from __future__ import annotations
-
 from hypothesis import example, given
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """Calls of a loop in a thread, awaited in another loop."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 
@@ -79,13 +77,16 @@ async def test_a_call_ends_when_another_thread_closes(runner, opened):
 
 def test_ctrl_c_while_a_call_is_handed_over_ends_an_iteration(runner, opened, monkeypatch):
     submit = LoopThread._submit
+
     async def numbers():
         yield 1
         await opened.hang()
+
     def interrupted(self, method):
         submit(self, method)
         monkeypatch.undo()
         raise KeyboardInterrupt
+
     items = runner.iterate(numbers())
     assert next(items) == 1
     monkeypatch.setattr(LoopThread, "_submit", interrupted)

@@ -1,7 +1,5 @@
 """Batches written side by side: never more than allowed, and what has an id of another only after it."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass, field
 
@@ -47,10 +45,12 @@ class Store:
 def test_the_last_batch_of_an_id_counts(batches, at_once):
     store, told = Store(), [0]
     writes = BatchWrites(at_once, told.append)
+
     async def run():
         async with writes:
             for number, batch in enumerate(batches):
                 await writes.begin(10, batch[0], store.write(number, batch))
+
     asyncio.run(run())
     assert store.last == {one: number for number, (ids, _) in enumerate(batches) for one in ids}
     assert store.most <= at_once
@@ -63,11 +63,13 @@ def test_an_error_is_raised_and_what_was_beside_it_is_finished(batches, at_once,
     store, wrong = Store(), data.draw(st.integers(0, len(batches) - 1))
     begun = []
     writes = BatchWrites(at_once)
+
     async def run():
         async with writes:
             for number, batch in enumerate(batches):
                 await writes.begin(number, batch[0], store.write(number, batch, fails=number == wrong))
                 begun.append(number)
+
     with pytest.raises(RuntimeError):
         asyncio.run(run())
     assert not store.at_work

@@ -1,7 +1,5 @@
 """Which headings a checkup asks, and what is left of texts without them."""
 
-from __future__ import annotations
-
 import re
 from uuid import UUID
 
@@ -18,39 +16,31 @@ def chunk(text, *path, context=None):
     return SectionChunk((UUID(int=1), "c"), "a.md", None, " > ".join(path) if context is None else context, text, path)
 
 
-@pytest.mark.parametrize(
-    ("heading", "text", "rest"),
-    [
-        ("Rotate keys", "## Rotate keys\n\nEvery day.", "\nEvery day."),
-        ("Rotate keys", "## Rotate *keys* ##\nEvery day.", "Every day."),
-        ("Rotate keys", "## [Rotate keys](#rotation)\nEvery day.", "Every day."),
-        ("Rotate keys", "## Rotate keys {#how-to .wide}\nEvery day.", "Every day."),
-        ("Rotate keys", "Rotate keys\n===========\n\nRotate keys daily.", "\nRotate keys daily."),
-        ("Rotate keys", "***********\nRotate keys\n***********\nDaily.", "Daily."),
-        ("rotate(keys)", ".. function:: rotate(keys)\n\n   Daily.", "\n   Daily."),
-        ("Rotate keys", ".. _rotate keys:\n\nDaily.", "\nDaily."),
-        ("Rotate keys", "Before.\n-----\nDaily.", "Before.\n-----\nDaily."),
-        ("one\ntwo", "# one\ntwo\nthree", "# \nthree"),
-        ("x" * 256, "# " + "x" * 300 + "\nbody", "body"),
-    ],
-)
+@pytest.mark.parametrize(("heading", "text", "rest"), [
+    ("Rotate keys", "## Rotate keys\n\nEvery day.", "\nEvery day."),
+    ("Rotate keys", "## Rotate *keys* ##\nEvery day.", "Every day."),
+    ("Rotate keys", "## [Rotate keys](#rotation)\nEvery day.", "Every day."),
+    ("Rotate keys", "## Rotate keys {#how-to .wide}\nEvery day.", "Every day."),
+    ("Rotate keys", "Rotate keys\n===========\n\nRotate keys daily.", "\nRotate keys daily."),
+    ("Rotate keys", "***********\nRotate keys\n***********\nDaily.", "Daily."),
+    ("rotate(keys)", ".. function:: rotate(keys)\n\n   Daily.", "\n   Daily."),
+    ("Rotate keys", ".. _rotate keys:\n\nDaily.", "\nDaily."),
+    ("Rotate keys", "Before.\n-----\nDaily.", "Before.\n-----\nDaily."),
+    ("one\ntwo", "# one\ntwo\nthree", "# \nthree"),
+    ("x" * 256, "# " + "x" * 300 + "\nbody", "body"),
+])  # fmt: skip
 def test_the_lines_of_a_heading_go(heading, text, rest):
     assert without(heading, chunk(text, heading))[1] == rest
 
 
-@pytest.mark.parametrize(
-    ("path", "context", "rest"),
-    [
-        (("A", "B"), "A > B", "A"),
-        (("A", "B"), "Title > A > B", "Title > A"),
-        (("B",), "B > B", ""),
-        (("A", "B"), "A > B\nAs follows:", "A\nAs follows:"),
-        (("B",), "B\nAs follows:", "As follows:"),
-        (("A > B", "B"), "A > B > B", "A > B"),
-        (("A", "B"), "", ""),
-        (("A", "B"), "written by hand > b", "written by hand"),
-    ],
-)
+@pytest.mark.parametrize(("path", "context", "rest"), [
+    (("A", "B"), "A > B", "A"), (("A", "B"), "Title > A > B", "Title > A"),
+    (("B",), "B > B", ""),
+    (("A", "B"), "A > B\nAs follows:", "A\nAs follows:"),
+    (("B",), "B\nAs follows:", "As follows:"),
+    (("A > B", "B"), "A > B > B", "A > B"),
+    (("A", "B"), "", ""), (("A", "B"), "written by hand > b", "written by hand"),
+])  # fmt: skip
 def test_the_heading_goes_from_above(path, context, rest):
     assert without("B", chunk("text", *path, context=context))[0] == rest
 

@@ -1,7 +1,5 @@
 """Quotes looked up in their sources: true ones are found in any spelling, and no other."""
 
-from __future__ import annotations
-
 import random
 import re
 
@@ -48,35 +46,32 @@ TEXT = (
 )
 
 
-@pytest.mark.parametrize(
-    ("quote", "verdict", "place"),
-    [
-        ("Rotate a “key” every", "exact", "Rotate a “key” every"),
-        ('rotate a "KEY" every ninety days', "normalised", "Rotate a “key” every ninety\r\ndays"),
-        ("rotation fails", "normalised", "rota-\ntion fails"),
-        ("rota-tion fails", "normalised", "rota-\ntion fails"),
-        ("cooperate file", "normalised", "co\u00adoperate ﬁle"),
-        ("strasse und e\u0301cole", "normalised", "Straße und ÉCOLE"),
-        ("pip install costs", "normalised", "pip install` costs"),
-        ("every ninety days.", "normalised", "every ninety\r\ndays"),
-        ("回す", "exact", "回す"),
-        ("or rota", "altered", "or rota-\ntion"),
-        ("You can", "altered", "You cannot"),
-        ("version 8", "altered", "version 8.5"),
-        ("costs 1", "altered", "costs 1,000"),
-        ("the blocking", "altered", "the non-blocking"),
-        ("Rotate a key each ninety days", "altered", "Rotate a “key” every ninety\r\ndays"),
-        ("Rotate one key each ninety days", "not found", None),
-        ('Rotate a "key" each ninety days', "altered", "Rotate a “key” every ninety\r\ndays"),
-        ('Rotate a "key" ninety days', "altered", "Rotate a “key” every ninety\r\ndays"),
-        ('Rotate a very "key" every', "altered", "Rotate a “key” every"),
-        ("bananas are yellow", "not found", None),
-        ("blocking", "not found", None),
-        ("", "not found", None),
-        ("...", "not found", None),
-        ("Rotate " * 1000, "not found", None),
-    ],
-)
+@pytest.mark.parametrize(("quote", "verdict", "place"), [
+    ("Rotate a “key” every", "exact", "Rotate a “key” every"),
+    ('rotate a "KEY" every ninety days', "normalised", "Rotate a “key” every ninety\r\ndays"),
+    ("rotation fails", "normalised", "rota-\ntion fails"),
+    ("rota-tion fails", "normalised", "rota-\ntion fails"),
+    ("cooperate file", "normalised", "co\u00adoperate ﬁle"),
+    ("strasse und e\u0301cole", "normalised", "Straße und ÉCOLE"),
+    ("pip install costs", "normalised", "pip install` costs"),
+    ("every ninety days.", "normalised", "every ninety\r\ndays"),
+    ("回す", "exact", "回す"),
+    ("or rota", "altered", "or rota-\ntion"),
+    ("You can", "altered", "You cannot"),
+    ("version 8", "altered", "version 8.5"),
+    ("costs 1", "altered", "costs 1,000"),
+    ("the blocking", "altered", "the non-blocking"),
+    ("Rotate a key each ninety days", "altered", "Rotate a “key” every ninety\r\ndays"),
+    ("Rotate one key each ninety days", "not found", None),
+    ('Rotate a "key" each ninety days', "altered", "Rotate a “key” every ninety\r\ndays"),
+    ('Rotate a "key" ninety days', "altered", "Rotate a “key” every ninety\r\ndays"),
+    ('Rotate a very "key" every', "altered", "Rotate a “key” every"),
+    ("bananas are yellow", "not found", None),
+    ("blocking", "not found", None),
+    ("", "not found", None),
+    ("...", "not found", None),
+    ("Rotate " * 1000, "not found", None),
+])  # fmt: skip
 def test_examples(quote, verdict, place):
     citation, at = found(Evidence(context_of([TEXT])), TEXT, 1, quote)
     assert (citation.verdict, at) == (verdict, place)

@@ -1,7 +1,5 @@
 """What ``--fields`` chooses of objects."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Options that several commands have: put into the signature that Typer reads, handed over as one object."""
 
-from __future__ import annotations
-
 import inspect
 from typing import get_args
 
@@ -18,6 +16,7 @@ def parameters(command):
 def test_a_commands_own_options_come_first_or_where_the_dots_are():
     def command(context, words, *, exact=False):
         """Does nothing."""
+
     first = with_context("collection", *SERVER)(command)
     assert parameters(first) == ["words", "exact", "collection", *SERVER, *OUTPUT]
     assert parameters(with_context("collection", ..., *SERVER)(command)) == [
@@ -31,15 +30,18 @@ def test_a_commands_own_options_come_first_or_where_the_dots_are():
 @pytest.mark.parametrize(("names", "model"), [(("collection",), "none"), (SERVER, None)])
 def test_a_command_that_opens_a_collection_and_names_no_model_needs_none(names, model):
     seen = []
+
     @with_context(*names)
     def command(context):
         seen.append(context)
+
     command(**dict.fromkeys(names), as_json=True, shown_fields=None, header=True)
     assert (seen[0].embedding_model, seen[0].as_json) == (model, True)
 
 
 def test_an_option_that_is_no_shared_one_is_refused_when_the_command_is_made():
     with pytest.raises(KeyError, match="colection"):
+
         @with_context("colection")
         def command(context):
             del context

@@ -1,7 +1,5 @@
 """Curves of confidence: learned, compared with slow twins, stored as JSON, and applied."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -46,9 +44,11 @@ def test_no_other_line_fits_better(found):
     slope, intercept = fitted(values, relevant)
     n, m = int(relevant.sum()), int((~relevant).sum())
     targets = np.where(relevant, (n + 1) / (n + 2), 1 / (m + 2))
+
     def loss(slope, intercept):
         logits = slope * values + intercept
         return float(np.sum(np.logaddexp(0, logits) - targets * logits))
+
     best, middle = loss(slope, intercept), float(values.mean())
     for turn in (0.0, *((-0.01, 0.01) if slope else (0.01,))):
         for shift in (-0.01, 0.0, 0.01):
@@ -144,22 +144,19 @@ def test_a_probability_that_is_none_is_refused(probability):
         curve().similarity(probability)
 
 
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        ({"format": 2}, "format that this semlex does not know"),
-        ({"method": "splines"}, "format that this semlex does not know"),
-        ({"format": "semlex dump"}, "is not a calibration"),
-        ({"parameters": {"slope": -1, "intercept": 0}}, "slope is below 0"),
-        ({"parameters": {"slope": "much", "intercept": 0}}, r"damaged calibration \(ValueError\)"),
-        ({"parameters": {"slope": 1e999, "intercept": 0}}, "damaged"),
-        ({"parameters": {"slope": 1}}, r"damaged calibration \(KeyError\)"),
-        ({"learned_at": "yesterday"}, "damaged"),
-        ({"figures": {}}, "damaged"),
-        ({"figures": None}, "damaged"),
-        ({"depth": None}, "damaged"),
-    ],
-)
+@pytest.mark.parametrize(("change", "told"), [
+    ({"format": 2}, "format that this semlex does not know"),
+    ({"method": "splines"}, "format that this semlex does not know"),
+    ({"format": "semlex dump"}, "is not a calibration"),
+    ({"parameters": {"slope": -1, "intercept": 0}}, "slope is below 0"),
+    ({"parameters": {"slope": "much", "intercept": 0}}, r"damaged calibration \(ValueError\)"),
+    ({"parameters": {"slope": 1e999, "intercept": 0}}, "damaged"),
+    ({"parameters": {"slope": 1}}, r"damaged calibration \(KeyError\)"),
+    ({"learned_at": "yesterday"}, "damaged"),
+    ({"figures": {}}, "damaged"),
+    ({"figures": None}, "damaged"),
+    ({"depth": None}, "damaged"),
+])  # fmt: skip
 def test_what_is_no_curve_is_refused(change, told):
     with pytest.raises(ConfigurationError, match=f"it .*{told}"):
         ConfidenceCurve.from_dict(curve().to_dict() | change, "it")

@@ -1,7 +1,5 @@
 """Callers that wait for a connection: in order, as long as connections become free."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """A context out of hits: no character twice, none of a hit missing, and never a token above the budget."""
 
-from __future__ import annotations
-
 import re
 import uuid
 from bisect import bisect_right

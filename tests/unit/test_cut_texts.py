@@ -1,7 +1,5 @@
 """What is said of texts that a model cuts: enough, and not too much."""
 
-from __future__ import annotations
-
 from semlex.models.tokenizer import CutTexts
 
 

@@ -1,7 +1,5 @@
 """Encodings: UTF-8 and UTF-16 are read, others are told, and read when that is asked for."""
 
-from __future__ import annotations
-
 import codecs
 import sys
 
@@ -63,16 +61,16 @@ def test_without_the_extra_an_encoding_is_not_detected(monkeypatch):
 
 
 # --- repairs ----------------------------------------------------------------------------------------------------------
-
-
 def repaired_slowly(data, encoding):
     """The text, and how often something had to be put, as the decoder itself tells."""
     count = 0
+
     def put(error):
         nonlocal count
         assert isinstance(error, UnicodeDecodeError)
         count += 1
         return "\ufffd", error.end
+
     codecs.register_error("semlex-test", put)
     text = data.decode(encoding, "semlex-test").removeprefix("\ufeff")
     return text.replace("\0", "\ufffd"), count + text.count("\0")
@@ -100,14 +98,11 @@ def test_a_repaired_text_has_a_mark_for_each_fault_and_all_the_rest(pieces, enco
         assert decode(data, REPAIRING) == (text, None, count)
 
 
-@pytest.mark.parametrize(
-    ("data", "code"),
-    [
-        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(range(256)), "binary"),
-        ("wide".encode("utf-16-le"), "binary"),
-        (TEXTS["cp1251"].encode("cp1251"), "not_utf8"),
-    ],
-)
+@pytest.mark.parametrize(("data", "code"), [
+    (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(range(256)), "binary"),
+    ("wide".encode("utf-16-le"), "binary"),
+    (TEXTS["cp1251"].encode("cp1251"), "not_utf8"),
+])  # fmt: skip
 def test_what_is_mostly_no_text_is_not_repaired(data, code):
     with pytest.raises(LoadError) as refused:
         decode(data, REPAIRING)

@@ -1,7 +1,5 @@
 """What notebooks and the interactive interpreter show: all text escaped, bounded, and a line a hit."""
 
-from __future__ import annotations
-
 from html.parser import HTMLParser
 from itertools import pairwise
 
@@ -34,17 +32,11 @@ from semlex.types.display import MAX_ROWS, UNSAFE, marked, marked_parts, shorten
 
 HOSTILE = (
     *(
-        "<script>alert(1)</script>",
-        "<img src=x onerror=y>",
-        "</td></table>",
-        "<!--",
-        "-->",
-        "<![CDATA[",
-        "&lt;",
+        "<script>alert(1)</script>", "<img src=x onerror=y>", "</td></table>", "<!--", "-->", "<![CDATA[", "&lt;",
         "&#60;",
     ),
     *("' onclick='x", '" style="x', "<", ">", "&", "**", "***", " … ", "\n", "\x1b[2J", "\u202e", "\0", "$x$", "\\("),
-)
+)  # fmt: skip
 texts = st.one_of(st.lists(st.sampled_from(HOSTILE), max_size=6).map("".join), st.text(max_size=300))
 OURS = {
     ("table", ()),

@@ -1,7 +1,5 @@
 """Places of hits in an editor."""
 
-from __future__ import annotations
-
 import stat
 import sys
 from pathlib import Path
@@ -15,17 +13,14 @@ from semlex.errors import ConfigurationError
 from semlex.types.results import SearchResult
 
 
-@pytest.mark.parametrize(
-    ("named", "expected"),
-    [
-        ("vim", ["vim", "+7", "/d/a b.md"]),
-        ("/usr/bin/nano -l", ["/usr/bin/nano", "-l", "+7", "/d/a b.md"]),
-        ("emacsclient -n", ["emacsclient", "-n", "+7", "/d/a b.md"]),
-        ("code --wait", ["code", "--wait", "-g", "/d/a b.md:7"]),
-        ("less", ["less", "/d/a b.md"]),
-        ("'/opt/my editor/run'", ["/opt/my editor/run", "/d/a b.md"]),
-    ],
-)
+@pytest.mark.parametrize(("named", "expected"), [
+    ("vim", ["vim", "+7", "/d/a b.md"]),
+    ("/usr/bin/nano -l", ["/usr/bin/nano", "-l", "+7", "/d/a b.md"]),
+    ("emacsclient -n", ["emacsclient", "-n", "+7", "/d/a b.md"]),
+    ("code --wait", ["code", "--wait", "-g", "/d/a b.md:7"]),
+    ("less", ["less", "/d/a b.md"]),
+    ("'/opt/my editor/run'", ["/opt/my editor/run", "/d/a b.md"]),
+])  # fmt: skip
 def test_how_editors_are_told_a_line(named, expected, monkeypatch):
     monkeypatch.delenv("VISUAL", raising=False)
     monkeypatch.setenv("EDITOR", named)

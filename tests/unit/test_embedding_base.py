@@ -1,7 +1,5 @@
 """What every embedder has: a key that separates models, and vectors that are checked."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -27,18 +25,15 @@ def test_the_key_separates_everything_that_changes_a_vector():
     assert base.key == "org/model@abc/64/last-token/unit/task:0ebb429fa86d"
 
 
-@pytest.mark.parametrize(
-    ("vectors", "error", "message"),
-    [
-        ([[1.0, 0.0], [math.nan, 0.0]], ModelError, "vector of row 1 is not finite"),
-        ([[math.inf, 0.0], [math.inf, 0.0]], ModelError, r"vector of row 0 \(and 1 more\) is not finite"),
-        ([[1.0, 0.0], [0.0, 0.0]], ModelError, "vector of row 1 is all zero"),
-        ([[1.0, 0.0], [1.0, 1.0]], ModelError, "vector of row 1 is not of norm 1"),
-        ([[1.0, 0.0]], ModelError, r"shape \(1, 2\) for 2 texts"),
-        ([1.0, 0.0], ModelError, r"shape \(2,\) for 2 texts"),
-        ([[1.0], [1.0]], ModelMismatchError, "dimension 1; expected 2"),
-    ],
-)
+@pytest.mark.parametrize(("vectors", "error", "message"), [
+    ([[1.0, 0.0], [math.nan, 0.0]], ModelError, "vector of row 1 is not finite"),
+    ([[math.inf, 0.0], [math.inf, 0.0]], ModelError, r"vector of row 0 \(and 1 more\) is not finite"),
+    ([[1.0, 0.0], [0.0, 0.0]], ModelError, "vector of row 1 is all zero"),
+    ([[1.0, 0.0], [1.0, 1.0]], ModelError, "vector of row 1 is not of norm 1"),
+    ([[1.0, 0.0]], ModelError, r"shape \(1, 2\) for 2 texts"),
+    ([1.0, 0.0], ModelError, r"shape \(2,\) for 2 texts"),
+    ([[1.0], [1.0]], ModelMismatchError, "dimension 1; expected 2"),
+])  # fmt: skip
 def test_vectors_that_cannot_be_used_are_named(vectors, error, message):
     with pytest.raises(error, match=message):
         check_vectors(np.array(vectors, dtype=np.float32), rows=2, dimensions=2, model="m")

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import logging
 import os
@@ -62,8 +60,6 @@ def expected(text, pooling="mean", *, typed=True):
 
 
 # --- vectors ----------------------------------------------------------------------------------------------------------
-
-
 @settings(max_examples=examples(25))
 @given(rows=st.lists(st.sampled_from(TEXTS) | st.text(st.sampled_from("abc thequickfox.,"), max_size=60), max_size=40))
 def test_a_batch_is_the_map_of_its_texts(embedder, rows):
@@ -91,14 +87,11 @@ def test_the_prompts_of_a_known_model_are_used_unless_its_files_have_some(empty_
     assert_allclose(OnnxEmbedder(name).embed_query("fox"), expected("dog fox"), atol=2e-6)
 
 
-@pytest.mark.parametrize(
-    ("pooling", "graph"),
-    [
-        ("cls", {}),
-        ("lasttoken", {"inputs": ("input_ids", "attention_mask")}),
-        ("mean", {"dtype": TensorProto.INT32, "output": "token_embeddings", "file": "onnx/model.onnx"}),
-    ],
-)
+@pytest.mark.parametrize(("pooling", "graph"), [
+    ("cls", {}),
+    ("lasttoken", {"inputs": ("input_ids", "attention_mask")}),
+    ("mean", {"dtype": TensorProto.INT32, "output": "token_embeddings", "file": "onnx/model.onnx"}),
+])  # fmt: skip
 def test_every_kind_of_file(tmp_path, pooling, graph):
     embedder = OnnxEmbedder(str(write_folder(tmp_path, pooling=pooling, **graph)))
     wanted = [expected(text, pooling, typed="inputs" not in graph) for text in TEXTS]
@@ -137,8 +130,6 @@ def test_a_leading_part_is_normalised_after_the_cut(folder):
 
 
 # --- which file -------------------------------------------------------------------------------------------------------
-
-
 def test_the_file_is_chosen_by_a_rule_or_by_name(tmp_path):
     folder = write_folder(tmp_path, file="onnx/model_quantized.onnx", int8=True)
     assert OnnxEmbedder(str(folder)).file == "onnx/model_quantized.onnx"
@@ -180,8 +171,6 @@ def test_a_name_alone_leads_to_onnx_where_nothing_else_is_there(tmp_path, empty_
 
 
 # --- long texts, cancellation, threads, forks -------------------------------------------------------------------------
-
-
 def test_cut_texts_are_counted(folder, caplog):
     embedder = OnnxEmbedder(str(folder))
     assert embedder.max_tokens == MAX_TOKENS - 2
@@ -192,15 +181,12 @@ def test_cut_texts_are_counted(folder, caplog):
     assert f"2 of 3 texts for {folder} so far did not fit into the {MAX_TOKENS - 2} tokens" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("config", "limits", "most"),
-    [
-        ({"model_type": "bert", "max_position_embeddings": 20}, {}, 18),
-        ({"model_type": "xlm-roberta", "pad_token_id": 1, "max_position_embeddings": 22}, {}, 18),
-        ({"model_type": "bert", "max_position_embeddings": 512}, {"tokenizer_config.json": {"model_max_length": 9}}, 7),
-        ({}, {}, None),
-    ],
-)
+@pytest.mark.parametrize(("config", "limits", "most"), [
+    ({"model_type": "bert", "max_position_embeddings": 20}, {}, 18),
+    ({"model_type": "xlm-roberta", "pad_token_id": 1, "max_position_embeddings": 22}, {}, 18),
+    ({"model_type": "bert", "max_position_embeddings": 512}, {"tokenizer_config.json": {"model_max_length": 9}}, 7),
+    ({}, {}, None),
+])  # fmt: skip
 def test_the_longest_text_by_the_models_files(tmp_path, config, limits, most):
     folder = write_folder(tmp_path)
     (folder / "sentence_bert_config.json").unlink()
@@ -214,10 +200,12 @@ def test_work_that_nobody_waits_for_ends_between_batches(folder, monkeypatch):
     ran = []
     forward = onnx_model.OnnxModel._forward
     flag = cancellation.Flag()
+
     def counted(self, made):
         ran.append(made["input_ids"].shape)
         flag.set()
         return forward(self, made)
+
     assert embedder.dimensions == WIDTH
     monkeypatch.setattr(onnx_model.OnnxModel, "_forward", counted)
     with cancellation.abandoned_by(flag), pytest.raises(WorkAbandonedError):
@@ -261,23 +249,18 @@ assert not {{"torch", "transformers", "sentence_transformers", "onnx"}} & set(sy
 
 
 # --- what cannot be used ----------------------------------------------------------------------------------------------
-
-
 def test_a_vector_that_is_not_finite_is_refused(embedder):
     with pytest.raises(ModelError, match=r"model\.onnx: the vector of row 1 is not finite; a file of full precision"):
         embedder.embed_documents(["fox", "secret"])
 
 
-@pytest.mark.parametrize(
-    ("graph", "message"),
-    [
-        ({"inputs": (*onnx_models.INPUTS, "past_key_values")}, "takes the input past_key_values"),
-        ({"mask_dtype": TensorProto.FLOAT}, r"attention_mask of type tensor\(float\)"),
-        ({"shape": (1, 16)}, r"a fixed shape \[1, 16\]"),
-        ({"output": "logits"}, r"has the outputs logits, but needs last_hidden_state or token_embeddings"),
-        ({"output": "last_hidden_state", "labels": 1}, r"has the shape \(1, 1\) for 1 texts of"),
-    ],
-)
+@pytest.mark.parametrize(("graph", "message"), [
+    ({"inputs": (*onnx_models.INPUTS, "past_key_values")}, "takes the input past_key_values"),
+    ({"mask_dtype": TensorProto.FLOAT}, r"attention_mask of type tensor\(float\)"),
+    ({"shape": (1, 16)}, r"a fixed shape \[1, 16\]"),
+    ({"output": "logits"}, r"has the outputs logits, but needs last_hidden_state or token_embeddings"),
+    ({"output": "last_hidden_state", "labels": 1}, r"has the shape \(1, 1\) for 1 texts of"),
+])  # fmt: skip
 def test_files_of_other_kinds_are_refused(tmp_path, graph, message):
     with pytest.raises(ModelError, match=message) as caught:
         OnnxEmbedder(str(write_folder(tmp_path, **graph))).embed_query("fox")
@@ -293,6 +276,7 @@ def test_damaged_and_missing_files(tmp_path, folder, monkeypatch):
             OnnxEmbedder(str(copy)).embed_query("fox")
         assert str(copy / name) in str(caught.value)
         assert "etch the model again" in str(caught.value)
+
     whole = (folder / "model.onnx").read_bytes()
     for name, contents in {
         "model.onnx": (b"", b"no graph", whole[: len(whole) // 2]),

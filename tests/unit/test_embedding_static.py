@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -42,15 +40,12 @@ def tiny_folder(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize(
-    ("anchor", "near", "far"),
-    [
-        ("postgres database", "sql server", "banana bread"),
-        ("how do I reset my password", "account login recovery", "chocolate cake recipe"),
-        ("the striker scored a goal", "football match", "interest rates"),
-        ("heart attack symptoms", "cardiac disease", "railway timetable"),
-    ],
-)
+@pytest.mark.parametrize(("anchor", "near", "far"), [
+    ("postgres database", "sql server", "banana bread"),
+    ("how do I reset my password", "account login recovery", "chocolate cake recipe"),
+    ("the striker scored a goal", "football match", "interest rates"),
+    ("heart attack symptoms", "cardiac disease", "railway timetable"),
+])  # fmt: skip
 def test_what_is_alike_is_nearer(embedder, anchor, near, far):
     vectors = embedder.embed_documents([anchor, near, far])
     assert vectors[0] @ vectors[1] > vectors[0] @ vectors[2] + 0.05
@@ -71,6 +66,7 @@ def test_weights_are_in_memory_once():
 def runtime():
     """The wheel's weights in the library that collections of earlier versions were embedded with."""
     from safetensors.numpy import load_file
+
     folder = static._wheel_folder().path
     vectors = load_file(folder / static.WHEEL_WEIGHTS[0])["embedding.weight"].astype(np.float32)
     tokenizer = Tokenizer.from_file(str(folder / static.WHEEL_TOKENIZER[0]))
@@ -144,10 +140,12 @@ def test_many_threads_get_the_vectors_of_one(embedder):
     shared = StaticEmbedder()
     texts = [f"row {i} of the table" for i in range(8)]
     found = {}
+
     def work(i):
         for _ in range(20):
             found[i] = shared.embed_query(texts[i])
             shared.count_tokens(texts)
+
     threads = [threading.Thread(target=work, args=(i,)) for i in range(len(texts))]
     for thread in threads:
         thread.start()

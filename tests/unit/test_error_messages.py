@@ -1,7 +1,5 @@
 """Messages of refused input are sentences: what, where, and what helps; never the content."""
 
-from __future__ import annotations
-
 import ast
 import re
 from datetime import UTC, datetime
@@ -75,72 +73,68 @@ def test_a_message_is_one_sentence(code, limit, actual):
     assert RULES[code].remedy or (limit or "") in text or RULES[code].plain
 
 
-@pytest.mark.parametrize(
-    ("error", "text"),
-    [
-        (FieldError(-1, None, "top_k", "out_of_range", "1 to 1000", "0"), "top_k must be between 1 and 1,000; got 0"),
-        (FieldError(-1, None, "top_k", "wrong_type", "int", "str"), "top_k must be an int; got a str"),
+@pytest.mark.parametrize(("error", "text"), [
+    (FieldError(-1, None, "top_k", "out_of_range", "1 to 1000", "0"), "top_k must be between 1 and 1,000; got 0"),
+    (FieldError(-1, None, "top_k", "wrong_type", "int", "str"), "top_k must be an int; got a str"),
+    (
+        FieldError(-1, None, "top_k", "wrong_type", "int", "int64"),
+        "top_k must be an int; got an int64: write int(value)",
+    ),
+    (
+        FieldError(-1, None, "weight", "wrong_type", "float", "float32"),
+        "weight must be a float; got a float32: write float(value)",
+    ),
+    (
+        FieldError(-1, None, "filters.year", "wrong_type", "list", "ndarray"),
+        "filters.year must be a list; got an ndarray: write value.tolist()",
+    ),
+    (FieldError(-1, None, "top_k", "wrong_type", "int", "NoneType"), "top_k must be an int; got None"),
+    (FieldError(-1, None, "ids", "wrong_type", "list of str", "set"), "ids must be a list of str; got a set"),
+    (FieldError(-1, None, "query", "missing", "a text or a vector"), "query must be given: a text or a vector"),
+    (
+        FieldError(3, "a", "metadata", "unsupported_type", None, "datetime", "when"),
         (
-            FieldError(-1, None, "top_k", "wrong_type", "int", "int64"),
-            "top_k must be an int; got an int64: write int(value)",
+            "row 3 (id 'a'): metadata key 'when' has a datetime, which JSON does not know: "
+            "use a string (value.isoformat())"
         ),
+    ),
+    (
+        FieldError(1234, None, "content", "too_long", "131072 bytes", "200000 bytes"),
+        "row 1234: content must have at most 131,072 bytes; got 200,000 bytes: shorten or split it",
+    ),
+    (
+        FieldError(0, None, "content", "too_short", "1 characters", "0 characters"),
+        "row 0: content must have at least 1 character; got 0 characters",
+    ),
+    (
+        FieldError(0, None, "embedding", "wrong_dimension", "1 to 16000", "16001"),
+        "row 0: embedding must have 1 to 16,000 components; got 16,001: use the collection's embedding model",
+    ),
+    (
+        FieldError(0, None, "embedding", "not_finite"),
+        "row 0: embedding holds NaN or infinity: use a finite number or None, or leave the row out",
+    ),
+    (FieldError(-1, None, "filters.year", "not_finite"), "filters.year holds NaN or infinity: use a finite number"),
+    (
+        FieldError(-1, None, "filters", "too_deep", "64"),
+        "filters must be nested at most 64 levels: nest it less deeply",
+    ),
+    (
+        FieldError(-1, None, "vector", "all_zero"),
         (
-            FieldError(-1, None, "weight", "wrong_type", "float", "float32"),
-            "weight must be a float; got a float32: write float(value)",
+            "vector holds only zeros and has no direction: give the vector of a text that the model knows, or the "
+            "text itself"
         ),
-        (
-            FieldError(-1, None, "filters.year", "wrong_type", "list", "ndarray"),
-            "filters.year must be a list; got an ndarray: write value.tolist()",
-        ),
-        (FieldError(-1, None, "top_k", "wrong_type", "int", "NoneType"), "top_k must be an int; got None"),
-        (FieldError(-1, None, "ids", "wrong_type", "list of str", "set"), "ids must be a list of str; got a set"),
-        (FieldError(-1, None, "query", "missing", "a text or a vector"), "query must be given: a text or a vector"),
-        (
-            FieldError(3, "a", "metadata", "unsupported_type", None, "datetime", "when"),
-            (
-                "row 3 (id 'a'): metadata key 'when' has a datetime, which JSON does not know: "
-                "use a string (value.isoformat())"
-            ),
-        ),
-        (
-            FieldError(1234, None, "content", "too_long", "131072 bytes", "200000 bytes"),
-            "row 1234: content must have at most 131,072 bytes; got 200,000 bytes: shorten or split it",
-        ),
-        (
-            FieldError(0, None, "content", "too_short", "1 characters", "0 characters"),
-            "row 0: content must have at least 1 character; got 0 characters",
-        ),
-        (
-            FieldError(0, None, "embedding", "wrong_dimension", "1 to 16000", "16001"),
-            "row 0: embedding must have 1 to 16,000 components; got 16,001: use the collection's embedding model",
-        ),
-        (
-            FieldError(0, None, "embedding", "not_finite"),
-            "row 0: embedding holds NaN or infinity: use a finite number or None, or leave the row out",
-        ),
-        (FieldError(-1, None, "filters.year", "not_finite"), "filters.year holds NaN or infinity: use a finite number"),
-        (
-            FieldError(-1, None, "filters", "too_deep", "64"),
-            "filters must be nested at most 64 levels: nest it less deeply",
-        ),
-        (
-            FieldError(-1, None, "vector", "all_zero"),
-            (
-                "vector holds only zeros and has no direction: give the vector of a text that the model knows, or the "
-                "text itself"
-            ),
-        ),
-        (
-            FieldError(-1, None, "vector", "not_usable", "finite values, not all zero"),
-            "vector must have finite values, not all zero",
-        ),
-        (
-            FieldError(-1, None, "ids", "unequal_lengths", "3 texts", "2"),
-            "ids must match 3 texts; got 2: give one for each",
-        ),
-    ],
-    ids=lambda value: value.code if isinstance(value, FieldError) else "",
-)
+    ),
+    (
+        FieldError(-1, None, "vector", "not_usable", "finite values, not all zero"),
+        "vector must have finite values, not all zero",
+    ),
+    (
+        FieldError(-1, None, "ids", "unequal_lengths", "3 texts", "2"),
+        "ids must match 3 texts; got 2: give one for each",
+    ),
+], ids=lambda value: value.code if isinstance(value, FieldError) else "")  # fmt: skip
 def test_sentences(error, text):
     assert str(error) == text
 
@@ -164,17 +158,14 @@ def test_several_errors_are_lines(count):
     assert lines[SHOWN_ERRORS + 1 :] == ([f"  and {count - SHOWN_ERRORS} more (see .errors)"] if count > 10 else [])
 
 
-@pytest.mark.parametrize(
-    ("metadata", "key"),
-    [
-        ({"good": 1, "day": datetime.now(UTC).date(), "when": {1}}, "when"),
-        ({"outer": {"inner": [float("nan")]}}, "outer"),
-        ({"strange\nkey": float("nan")}, None),
-        ({"k" * 41: {1}}, None),
-        ({f"{HIDDEN}\0": 1}, None),
-        ({5: 1}, None),
-    ],
-)
+@pytest.mark.parametrize(("metadata", "key"), [
+    ({"good": 1, "day": datetime.now(UTC).date(), "when": {1}}, "when"),
+    ({"outer": {"inner": [float("nan")]}}, "outer"),
+    ({"strange\nkey": float("nan")}, None),
+    ({"k" * 41: {1}}, None),
+    ({f"{HIDDEN}\0": 1}, None),
+    ({5: 1}, None),
+])  # fmt: skip
 def test_the_key_of_refused_metadata_is_named(metadata, key):
     with pytest.raises(ValidationError) as caught:
         GivenDocuments.taken([Document("good", {}), Document("good", metadata, id="b")]).checked(None)

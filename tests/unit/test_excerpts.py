@@ -1,7 +1,5 @@
 """Excerpts: whole sentences, what was left out is shown, and no marks of a format."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -61,20 +59,17 @@ SESSION = (
 LOGIN = f"…\n{CODE.replace('login', '**login**')}Sessions are kept. They end with the browser."
 
 
-@pytest.mark.parametrize(
-    ("query", "text", "wanted"),
-    [
-        ("current session", GUIDE, SESSION),
-        ("browsers", GUIDE, "… They end with the **browser**."),
-        ("login", GUIDE, LOGIN),
-        ("rotating", TIP, "**Rotate** a key every ninety days. Then tell people.\n**rotate** --key"),
-        ("nothing", "No such word. Here.", "No such word. Here."),
-        (None, "# Title\n\nOne. Two.", "One. Two."),
-        (None, "# Title", "# Title"),
-        ("gate", "a " * 300 + "gate " + "b " * 300, None),
-        ("stars", "Two **stars** and *stars*.", "Two **stars** and ***stars***."),
-    ],
-)
+@pytest.mark.parametrize(("query", "text", "wanted"), [
+    ("current session", GUIDE, SESSION),
+    ("browsers", GUIDE, "… They end with the **browser**."),
+    ("login", GUIDE, LOGIN),
+    ("rotating", TIP, "**Rotate** a key every ninety days. Then tell people.\n**rotate** --key"),
+    ("nothing", "No such word. Here.", "No such word. Here."),
+    (None, "# Title\n\nOne. Two.", "One. Two."),
+    (None, "# Title", "# Title"),
+    ("gate", "a " * 300 + "gate " + "b " * 300, None),
+    ("stars", "Two **stars** and *stars*.", "Two **stars** and ***stars***."),
+])  # fmt: skip
 def test_sentences(query, text, wanted):
     made = excerpt_of(query, text)
     if wanted is None:

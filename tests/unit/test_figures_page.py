@@ -35,13 +35,17 @@ def bench(results, monkeypatch):
     """Runs `./x bench rrf` with other work."""
     for name in ("SEMLEX_BENCH_LAYERS", "SEMLEX_BENCH_SECONDS"):
         monkeypatch.delenv(name, raising=False)
+
     def run(work, *options):
         module = ModuleType("benches.rrf")
+
         def of_module(bench, *, quick, state):
             work(bench)
+
         module.run = of_module
         monkeypatch.setitem(sys.modules, "benches.rrf", module)
         return __main__.main(["rrf", *options])
+
     return run
 
 
@@ -54,8 +58,6 @@ def kept():
 
 
 # --- what is committed ----------------------------------------------------------------------------------------------
-
-
 def test_the_page_is_what_the_generator_makes():
     assert figures.PAGE.read_text(encoding="utf-8") == figures.page()
 
@@ -103,8 +105,6 @@ def test_links_to_sections_lead_somewhere():
 
 
 # --- what a run leaves ----------------------------------------------------------------------------------------------
-
-
 def test_a_run_is_kept_and_shown(results, bench):
     assert bench(lambda bench: bench.at_most("time", 1.5, unit="ms", bar=1)) == 1
     (run,) = kept_runs.read("rrf")
@@ -134,9 +134,11 @@ def test_a_quick_run_never_replaces_a_full_one(bench):
 def test_a_run_that_fails_keeps_nothing(results, bench):
     bench(value(1))
     before = (results / "rrf.json").read_bytes(), figures.PAGE.read_bytes()
+
     def fails(bench):
         bench.at_least("x", 2, unit="", bar=None)
         raise RuntimeError("half-way")
+
     with pytest.raises(RuntimeError, match="half-way"):
         bench(fails)
     assert ((results / "rrf.json").read_bytes(), figures.PAGE.read_bytes()) == before
@@ -144,9 +146,11 @@ def test_a_run_that_fails_keeps_nothing(results, bench):
 
 def test_a_file_that_cannot_be_written_stays_as_it_was(results, bench, monkeypatch):
     bench(value(1))
+
     def full(self, text, encoding):
         self.write_bytes(text.encode(encoding)[:20])
         raise OSError("no space left on device")
+
     with monkeypatch.context() as patched:
         patched.setattr(Path, "write_text", full)
         with pytest.raises(OSError, match="no space"):
@@ -159,6 +163,7 @@ def test_a_run_that_measured_less_replaces_nothing(bench, capsys):
     def unmeasured(bench):
         bench.at_least("y", 1, unit="", bar=None)
         bench.unmeasured("x", "", None, "its environment is missing")
+
     bench(unmeasured)  # nothing was measured before
     bench(value(1))
     bench(unmeasured)
@@ -174,6 +179,7 @@ def test_values_that_are_no_numbers_become_null_and_come_back(results, bench, nu
     def work(bench):
         bench.at_least("x", 1, unit="", bar=None)
         bench.at_most("y", number, unit="", bar=1)
+
     assert bench(work) == 0
     ((stored),) = json.loads((results / "rrf.json").read_text(encoding="utf-8"))
     assert stored["figures"]["y"] == {
@@ -192,22 +198,17 @@ def test_the_commit_counts_as_clean_when_only_results_changed(monkeypatch):
 
 
 # --- verdicts and tables --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("given", "better", "bar", "verdict"),
-    [
-        ((100,), "lower", 100, "met"),
-        ((101,), "lower", 100, "not met (within 10 %)"),
-        ((111,), "lower", 100, "not met"),
-        ((10, 1, 2), "higher", 2, "met"),
-        ((10, 1, 1.9), "higher", 2, "not met (within 10 %)"),
-        ((10, 1, 1.7), "higher", 2, "not met"),
-        ((-0.001,), "higher", 0, "not met"),
-        ((NAN,), "higher", 1, ""),
-        ((1,), "higher", None, ""),
-    ],
-)
+@pytest.mark.parametrize(("given", "better", "bar", "verdict"), [
+    ((100,), "lower", 100, "met"),
+    ((101,), "lower", 100, "not met (within 10 %)"),
+    ((111,), "lower", 100, "not met"),
+    ((10, 1, 2), "higher", 2, "met"),
+    ((10, 1, 1.9), "higher", 2, "not met (within 10 %)"),
+    ((10, 1, 1.7), "higher", 2, "not met"),
+    ((-0.001,), "higher", 0, "not met"),
+    ((NAN,), "higher", 1, ""),
+    ((1,), "higher", None, ""),
+])  # fmt: skip
 def test_a_bar_is_met_or_not(given, better, bar, verdict):
     figure = Figure.judged(*given, unit="", bar=bar, better=better)
     assert figure.verdict == verdict

@@ -1,7 +1,5 @@
 """Which files of a folder are read: ignore files are heeded, generated ones left out, and all of it is counted."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 

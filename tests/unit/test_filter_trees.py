@@ -1,8 +1,6 @@
 """Filters as mapping, text and Python are one tree; what is not understood is told with its place; limits hold."""
 # ruff: noqa: E501 - one case a line
 
-from __future__ import annotations
-
 import copy
 import functools
 import operator
@@ -34,8 +32,6 @@ def refusals(make):
 
 
 # --- one tree ---------------------------------------------------------------------------------------------------------
-
-
 @given(all_trees)
 def test_a_tree_is_what_its_text_and_its_mapping_are(tree):
     for again in (tree_of_text(str(tree)), tree_of_mapping(mapping_of_tree(tree))):
@@ -265,8 +261,6 @@ def test_a_mapping_is_refused_with_its_places(given, places, told):
 
 
 # --- limits -----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 def test_levels():
     deep = {"a": 1}

@@ -1,7 +1,5 @@
 """Judgements that are noted one after another are read again as they were."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

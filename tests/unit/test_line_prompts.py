@@ -1,7 +1,5 @@
 """What is asked about a chunk cannot be ended by it, and what is kept of the answer is one bounded line."""
 
-from __future__ import annotations
-
 import re
 
 from hypothesis import given
@@ -53,4 +51,5 @@ def test_what_a_model_puts_around_its_answer(line):
             *_, last = super().stream(messages, schema)
             yield f'<think>{{"line": 7}}</think>\n```json\n{last.text}\n```'
             yield last
+
     assert asked_line(Around(lambda _: f' *"{line}"*\n'), "", "text", drawn_mark())[0] == line

@@ -1,7 +1,5 @@
 """Files in: everything that can be text is found once and read; everything else is reported, and nothing hangs."""
 
-from __future__ import annotations
-
 import codecs
 import hashlib
 import os
@@ -76,8 +74,6 @@ def both_ways(request, monkeypatch):
 
 
 # --- finding ----------------------------------------------------------------------------------------------------------
-
-
 def test_order_patterns_and_what_is_skipped(tmp_path, both_ways):
     write(tmp_path, "b.md", "a.TXT", "z/README", "a/deep/x.py", "a.d/y.html", "picture.png", "c.rst")
     write(tmp_path, ".git/x.md", ".venv/x.md", "node_modules/x.md", "__pycache__/x.md", ".hidden.md", "a/.env")
@@ -202,10 +198,12 @@ def test_large_files(tmp_path):
 def test_a_file_that_grows_while_it_is_read(tmp_path, monkeypatch):
     write(tmp_path, "a.md")
     read = os.read
+
     def grow(file, size):
         with (tmp_path / "a.md").open("a") as growing:
             growing.write("more" * 100)
         return read(file, size)
+
     (found,) = find_files(tmp_path)
     monkeypatch.setattr(os, "read", grow)
     result = load_file(found, max_bytes=1000)
@@ -253,8 +251,6 @@ def test_vanishing_files_are_reported(tmp_path, both_ways):
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
-
-
 @given(data=st.binary(max_size=64))
 def test_any_bytes_are_read_or_refused(tmp_path_factory, data):
     result = stored(tmp_path_factory.getbasetemp(), "any.md", data)
@@ -265,17 +261,14 @@ def test_any_bytes_are_read_or_refused(tmp_path_factory, data):
         assert result.code in ("binary", "not_utf8", "not_utf16", "parser_failed", "no_reader")  # %PDF-
 
 
-@pytest.mark.parametrize(
-    ("data", "code", "place"),
-    [
-        ("Stra\xdfe".encode("latin-1"), "not_utf8", "byte 4 "),
-        (codecs.BOM_UTF8 + b"ab\xff", "not_utf8", "byte 5 "),
-        (b"\x89PNG\r\n\x00\x00", "binary", "byte 6 "),
-        (codecs.BOM_UTF16_LE + b"a\0\0\xd8", "not_utf16", "byte 4 "),
-        (codecs.BOM_UTF16_LE + b"a\0\0\0b\0", "binary", "character 1 "),
-        (codecs.BOM_UTF32_LE + "a".encode("utf-32-le"), "binary", "character 0 "),
-    ],
-)
+@pytest.mark.parametrize(("data", "code", "place"), [
+    ("Stra\xdfe".encode("latin-1"), "not_utf8", "byte 4 "),
+    (codecs.BOM_UTF8 + b"ab\xff", "not_utf8", "byte 5 "),
+    (b"\x89PNG\r\n\x00\x00", "binary", "byte 6 "),
+    (codecs.BOM_UTF16_LE + b"a\0\0\xd8", "not_utf16", "byte 4 "),
+    (codecs.BOM_UTF16_LE + b"a\0\0\0b\0", "binary", "character 1 "),
+    (codecs.BOM_UTF32_LE + "a".encode("utf-32-le"), "binary", "character 0 "),
+])  # fmt: skip
 def test_what_is_no_text_is_refused_with_its_place(tmp_path, data, code, place):
     result = stored(tmp_path, "a.md", data)
     assert isinstance(result, FileProblem)
@@ -287,50 +280,46 @@ def test_an_impossible_date_is_bounded(tmp_path, monkeypatch):
     write(tmp_path, "a.md")
     (found,) = find_files(tmp_path)
     real = os.fstat
+
     def fstat(file):
         values = list(real(file))
         values[stat.ST_MTIME] = 10**18
         return os.stat_result(values)
+
     monkeypatch.setattr(os, "fstat", fstat)
     read = read_file(found)
     assert isinstance(read, FileBytes)
     assert read.modified_at.year == 9999
 
 
-@pytest.mark.parametrize(
-    ("uri", "expected"),
-    [
-        ("a/b.MD", "markdown"),
-        ("x.htm", "html"),
-        ("Makefile", "code"),
-        ("a.py", "code"),
-        ("README", "text"),
-        (".md", "markdown"),
-    ],
-)
+@pytest.mark.parametrize(("uri", "expected"), [
+    ("a/b.MD", "markdown"),
+    ("x.htm", "html"),
+    ("Makefile", "code"),
+    ("a.py", "code"),
+    ("README", "text"),
+    (".md", "markdown"),
+])  # fmt: skip
 def test_formats(uri, expected):
     assert loader_of(FileBytes(uri, b"", b"", datetime.now(UTC)), loaders()).name == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "title"),
-    [
-        ("# One\n# Two", "One"),
-        ("text\n\n  #  Spaced out ## \n", "Spaced out"),
-        ("# C#", "C#"),
-        ("#\n# ##\n#tag\n## Two\n# One", "One"),
-        ("Under\n=====\n", "Under"),
-        ("\n=====\n", None),
-        ("```\n# code\n```\n# Title", "Title"),
-        ("~~~~\n# code\n~~~\n# code\n~~~~\n# Title", "Title"),
-        ('---\ntitle: "Front: it"\ntags: []\n---\n# Other', "Front: it"),
-        ("---\ntags: []\n---\n# Other", "Other"),
-        ("---\ntitle:\n...\n", None),
-        ("no title", None),
-        ("", None),
-        ("x" * 100_000 + "\n# Too far down", None),
-    ],
-)
+@pytest.mark.parametrize(("text", "title"), [
+    ("# One\n# Two", "One"),
+    ("text\n\n  #  Spaced out ## \n", "Spaced out"),
+    ("# C#", "C#"),
+    ("#\n# ##\n#tag\n## Two\n# One", "One"),
+    ("Under\n=====\n", "Under"),
+    ("\n=====\n", None),
+    ("```\n# code\n```\n# Title", "Title"),
+    ("~~~~\n# code\n~~~\n# code\n~~~~\n# Title", "Title"),
+    ('---\ntitle: "Front: it"\ntags: []\n---\n# Other', "Front: it"),
+    ("---\ntags: []\n---\n# Other", "Other"),
+    ("---\ntitle:\n...\n", None),
+    ("no title", None),
+    ("", None),
+    ("x" * 100_000 + "\n# Too far down", None),
+])  # fmt: skip
 def test_markdown_titles(text, title):
     assert markdown_title(text) == title
 

@@ -1,7 +1,5 @@
 """Web pages as Markdown: what is kept of a page, and that no page stops a run."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 import pytest
@@ -27,60 +25,46 @@ def test_a_page_becomes_markdown():
     loaded = HtmlLoader().load(FileBytes("page.html", page.encode(), b"", datetime.now(UTC)), LoadOptions())
     assert loaded.title == "The & title"
     assert loaded.text.split("\n\n") == [
-        "# One heading",
-        "Text with bold, <tags> & more. # no heading\n\\# nor here\n\\====",
-        "- first",
-        "- second",
-        "its second paragraph",
-        "after",
-        "a | b",
-        "1 | 2",
-        "````\n  indented ```\n# no heading\n````",
-        "## Two",
+        "# One heading", "Text with bold, <tags> & more. # no heading\n\\# nor here\n\\====", "- first", "- second",
+        "its second paragraph", "after", "a | b", "1 | 2", "````\n  indented ```\n# no heading\n````", "## Two",
         "tail a picture 1 < 2 & 3 <> </3",
-    ]
+    ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("page", "text"),
-    [
-        ("<nav>a<nav>b</nav>c</nav>text", "text"),
-        ("one<aside>a</aside>two<footer>c</footer>", "one\n\ntwo"),
-        ('<div id="x" class="big menu"><div>a</div>b</div>text', "text"),
-        ("<ul class=toc><li>a</ul>text<div role='Navigation'>a</div>", "text"),
-        ('<h2>Two<a class="headerlink" href="#two">\u00b6</a></h2>text', "## Two\n\ntext"),
-        ('<p class="menu">text</p><div data-x="menu">too</div>', "text\n\ntoo"),
-        ("<nav>nothing else</nav>", "nothing else"),  # better than no text
-        ("<div class=menu>never closed", "never closed"),
-    ],
-)
+@pytest.mark.parametrize(("page", "text"), [
+    ("<nav>a<nav>b</nav>c</nav>text", "text"),
+    ("one<aside>a</aside>two<footer>c</footer>", "one\n\ntwo"),
+    ('<div id="x" class="big menu"><div>a</div>b</div>text', "text"),
+    ("<ul class=toc><li>a</ul>text<div role='Navigation'>a</div>", "text"),
+    ('<h2>Two<a class="headerlink" href="#two">\u00b6</a></h2>text', "## Two\n\ntext"),
+    ('<p class="menu">text</p><div data-x="menu">too</div>', "text\n\ntoo"),
+    ("<nav>nothing else</nav>", "nothing else"),  # better than no text
+    ("<div class=menu>never closed", "never closed"),
+])  # fmt: skip
 def test_what_surrounds_the_text_of_a_page_is_left_out(page, text):
     assert html_to_markdown(page).text == text
 
 
-@pytest.mark.parametrize(
-    ("page", "text", "title"),
-    [
-        ("", "", None),
-        ("<h1>Only</h1>", "# Only", "Only"),
-        ("<h1></h1><title></title>x", "x", None),
-        ("<title>never closed", "", "never closed"),
-        ("<title>never <p>closed", "closed", "never"),
-        ("a<script>never closed", "a", None),
-        ("a<script>x</SCRIPT >b", "ab", None),
-        ("a<!-- never closed <p>b", "a", None),
-        ("a<!-->b", "ab", None),
-        ("a<![if x]>b<?php c ?>d", "abd", None),
-        ("a<p title='never closed>b", "a", None),
-        ("a<template><template>x</template>y</template>b", "ab", None),
-        ("a<svg/>b", "ab", None),
-        ("<textarea><p>one</textarea>", "<p>one", None),
-        ("a</\u00e9>b</3>c", "a</\u00e9>b</3>c", None),  # a name begins with a letter of ASCII
-        ("a<script>b</\u017fcript>c</script>d", "ad", None),
-        ("&#0;&#xD800;", "\ufffd\ufffd", None),
-        ("a&amp;&#" + "9" * 5000 + ";<b>&amp;", "a&amp;&#" + "9" * 5000 + ";&", None),  # no number that Python makes
-    ],
-)
+@pytest.mark.parametrize(("page", "text", "title"), [
+    ("", "", None),
+    ("<h1>Only</h1>", "# Only", "Only"),
+    ("<h1></h1><title></title>x", "x", None),
+    ("<title>never closed", "", "never closed"),
+    ("<title>never <p>closed", "closed", "never"),
+    ("a<script>never closed", "a", None),
+    ("a<script>x</SCRIPT >b", "ab", None),
+    ("a<!-- never closed <p>b", "a", None),
+    ("a<!-->b", "ab", None),
+    ("a<![if x]>b<?php c ?>d", "abd", None),
+    ("a<p title='never closed>b", "a", None),
+    ("a<template><template>x</template>y</template>b", "ab", None),
+    ("a<svg/>b", "ab", None),
+    ("<textarea><p>one</textarea>", "<p>one", None),
+    ("a</\u00e9>b</3>c", "a</\u00e9>b</3>c", None),  # a name begins with a letter of ASCII
+    ("a<script>b</\u017fcript>c</script>d", "ad", None),
+    ("&#0;&#xD800;", "\ufffd\ufffd", None),
+    ("a&amp;&#" + "9" * 5000 + ";<b>&amp;", "a&amp;&#" + "9" * 5000 + ";&", None),  # no number that Python makes
+])  # fmt: skip
 def test_malformed_pages(page, text, title):
     assert html_to_markdown(page) == (text, title)
 

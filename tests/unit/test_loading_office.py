@@ -1,7 +1,5 @@
 """PDF, office documents and e-mails: what stands in them is read; what is broken or hostile costs one line."""
 
-from __future__ import annotations
-
 import io
 import os
 import re
@@ -89,16 +87,10 @@ def test_headings_and_tables_are_kept():
 
 def test_words_of_a_pdf_are_joined_where_a_line_has_split_them():
     lines = [
-        "The database of the statistical sys-",
-        "tem has a point that is floating or fixed, see Springer-",
-        "Verlag, and a floating-",
-        "point number of any base, in UTF-",
-        "8 as well-",
-        "known ones and data-",
-        "bases of a well-known kind, mul-",
-        "tidimen-",
-        "sional ones: end.",
-    ]
+        "The database of the statistical sys-", "tem has a point that is floating or fixed, see Springer-",
+        "Verlag, and a floating-", "point number of any base, in UTF-", "8 as well-", "known ones and data-",
+        "bases of a well-known kind, mul-", "tidimen-", "sional ones: end.",
+    ]  # fmt: skip
     loaded = load("a.pdf", pdf([[(12, line) for line in lines]], line_height=14))
     flat = " ".join(loaded.text.split())
     assert not re.search(r"[\0-\x08\x0b-\x1f\x7f-\x9f]", loaded.text)
@@ -109,17 +101,14 @@ def test_words_of_a_pdf_are_joined_where_a_line_has_split_them():
         assert words in flat
 
 
-@pytest.mark.parametrize(
-    ("lines", "joined"),
-    [
-        (["a data", "ba", "se of"], "a database of"),
-        (["sta", "tis", "ti", "cal"], "statistical"),
-        (["a for", "get", "ful man; forgetful"], "a forgetful man; forgetful"),
-        (["Springer", "Verlag", "ge"], "Springer-Verlagge"),
-        (["float", "ing", "point; floating-point"], "floating-point; floating-point"),
-        (["UTF", "8", "A"], "UTF-8-A"),
-    ],
-)
+@pytest.mark.parametrize(("lines", "joined"), [
+    (["a data", "ba", "se of"], "a database of"),
+    (["sta", "tis", "ti", "cal"], "statistical"),
+    (["a for", "get", "ful man; forgetful"], "a forgetful man; forgetful"),
+    (["Springer", "Verlag", "ge"], "Springer-Verlagge"),
+    (["float", "ing", "point; floating-point"], "floating-point; floating-point"),
+    (["UTF", "8", "A"], "UTF-8-A"),
+])  # fmt: skip
 def test_a_word_on_several_lines_is_joined(lines, joined):
     for mark in ("\x02\n", "\x02", "\x02 \r\n"):
         text = mark.join(lines)
@@ -226,8 +215,6 @@ def test_bombs(monkeypatch):
 
 
 # --- the worker -------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def clock():
     return ManualClock()

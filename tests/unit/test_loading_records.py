@@ -1,7 +1,5 @@
 """Formats of records: tables, JSON Lines, notebooks, chunks and front matter. What was written comes back exactly."""
 
-from __future__ import annotations
-
 import base64
 import csv
 import io
@@ -56,8 +54,6 @@ def refused(name, content, **options):
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
-
-
 @st.composite
 def tables(draw):
     names = draw(st.lists(NAME, min_size=2, max_size=4, unique=True))
@@ -91,20 +87,17 @@ def is_number(text):
     )
 
 
-@pytest.mark.parametrize(
-    ("values", "stored"),
-    [
-        (["2010", " 9 ", ""], [2010, 9, None]),
-        (["1.50", "-3", "+0"], [1.5, -3, 0]),
-        (["007", "8"], ["007", "8"]),
-        (["1e3", "2"], ["1e3", "2"]),
-        (["1,5", "2"], ["1,5", "2"]),
-        (["1" * 15, "1"], [int("1" * 15), 1]),
-        (["1" * 16, "1"], ["1" * 16, "1"]),
-        (["\u0663", "1"], ["\u0663", "1"]),
-        (["", ""], ["", ""]),
-    ],
-)
+@pytest.mark.parametrize(("values", "stored"), [
+    (["2010", " 9 ", ""], [2010, 9, None]),
+    (["1.50", "-3", "+0"], [1.5, -3, 0]),
+    (["007", "8"], ["007", "8"]),
+    (["1e3", "2"], ["1e3", "2"]),
+    (["1,5", "2"], ["1,5", "2"]),
+    (["1" * 15, "1"], [int("1" * 15), 1]),
+    (["1" * 16, "1"], ["1" * 16, "1"]),
+    (["\u0663", "1"], ["\u0663", "1"]),
+    (["", ""], ["", ""]),
+])  # fmt: skip
 def test_a_column_of_numbers_is_stored_as_numbers(values, stored):
     out = io.StringIO()
     csv.writer(out).writerows([["name", "n"], *(["a row", value] for value in values)])
@@ -142,21 +135,18 @@ def test_a_large_field(monkeypatch):
     assert refused("a.csv", "a\n1\n2\n3\n").code == "too_many_records"
 
 
-@pytest.mark.parametrize(
-    ("table", "options", "code", "words"),
-    [
-        ("a,b\n1,2\n1,2,3\n", {}, "bad_row", "line 3 has 3 fields, the header has 2"),
-        ('a,b\n"x\ny",2\n1\n', {}, "bad_row", "line 4 has 1 field, the header has 2"),
-        ('a,b\n1,"never closed\n2,3\n', {}, "bad_row", "line 2"),
-        ('a,b\n1,"x"y\n', {}, "bad_row", "line 2"),
-        ("a,,b\n", {}, "bad_header", "column 2 has no name"),
-        ("a,b,a\n", {}, "bad_header", "columns 1 and 3"),
-        ("name,text\n", {"text_fields": ["texts"]}, "unknown_field", "did you mean 'text'? The fields are 'name'"),
-        ("name,text\n", {"id_field": "id"}, "unknown_field", "unknown field 'id'"),
-        ("id,b\n1,2\n ,3\n", {"id_field": "id"}, "missing_id", "line 3"),
-        ("id,b\n1,2\n2,2\n1,3\n", {"id_field": "id"}, "repeated_id", "lines 2 and 4"),
-    ],
-)
+@pytest.mark.parametrize(("table", "options", "code", "words"), [
+    ("a,b\n1,2\n1,2,3\n", {}, "bad_row", "line 3 has 3 fields, the header has 2"),
+    ('a,b\n"x\ny",2\n1\n', {}, "bad_row", "line 4 has 1 field, the header has 2"),
+    ('a,b\n1,"never closed\n2,3\n', {}, "bad_row", "line 2"),
+    ('a,b\n1,"x"y\n', {}, "bad_row", "line 2"),
+    ("a,,b\n", {}, "bad_header", "column 2 has no name"),
+    ("a,b,a\n", {}, "bad_header", "columns 1 and 3"),
+    ("name,text\n", {"text_fields": ["texts"]}, "unknown_field", "did you mean 'text'? The fields are 'name'"),
+    ("name,text\n", {"id_field": "id"}, "unknown_field", "unknown field 'id'"),
+    ("id,b\n1,2\n ,3\n", {"id_field": "id"}, "missing_id", "line 3"),
+    ("id,b\n1,2\n2,2\n1,3\n", {"id_field": "id"}, "repeated_id", "lines 2 and 4"),
+])  # fmt: skip
 def test_what_is_wrong_with_a_table(table, options, code, words):
     error = refused("a.csv", table, **options)
     assert error.code == code
@@ -165,8 +155,6 @@ def test_what_is_wrong_with_a_table(table, options, code, words):
 
 
 # --- JSON Lines -------------------------------------------------------------------------------------------------------
-
-
 @given(rows=st.lists(st.dictionaries(NAME, JSON, max_size=4), max_size=4), is_ascii=st.booleans())
 def test_objects_come_back_as_they_were_written(rows, is_ascii):
     rows = [{**row, "text!": f"text {number}"} for number, row in enumerate(rows)]
@@ -191,29 +179,25 @@ def test_text_fields_of_json_lines_may_be_numbers_or_missing():
     assert load("a.jsonl", "\n\n", text_fields=["a"]).text == ""
 
 
-@pytest.mark.parametrize(
-    ("line", "code"),
-    [
-        ("[1]", "bad_row"),
-        ("{", "bad_json"),
-        ("{'a': 1}", "bad_json"),
-        ('{"a": NaN}', "bad_json"),
-        ('{"a": -Infinity}', "bad_json"),
-        ('{"a": 1e999}', "bad_json"),
-        ('{"a": ' + "9" * 5000 + "}", "bad_json"),
-        ('{"a": 1, "a": 2}', "bad_json"),
-        ('{"a": ' + "[" * DEEP, "bad_json"),
-        ('{"a": ' * 65 + "1" + "}" * 65, "bad_json"),
-        ('{"a": "\\ud800"}', "bad_text"),
-        ('{"a\\u0000": 1}', "bad_text"),
-        ('{"text": "x", "a": [' + "1," * 600_000 + "1]}", "metadata_too_large"),
-        ('{"text": ["x"]}', "bad_field"),
-        ('{"id": true}', "missing_id"),
-        ('{"idd": 1}', "missing_id"),
-        ('{"id": 0}', "repeated_id"),
-    ],
-    ids=lambda value: value[:24],
-)
+@pytest.mark.parametrize(("line", "code"), [
+    ("[1]", "bad_row"),
+    ("{", "bad_json"),
+    ("{'a': 1}", "bad_json"),
+    ('{"a": NaN}', "bad_json"),
+    ('{"a": -Infinity}', "bad_json"),
+    ('{"a": 1e999}', "bad_json"),
+    ('{"a": ' + "9" * 5000 + "}", "bad_json"),
+    ('{"a": 1, "a": 2}', "bad_json"),
+    ('{"a": ' + "[" * DEEP, "bad_json"),
+    ('{"a": ' * 65 + "1" + "}" * 65, "bad_json"),
+    ('{"a": "\\ud800"}', "bad_text"),
+    ('{"a\\u0000": 1}', "bad_text"),
+    ('{"text": "x", "a": [' + "1," * 600_000 + "1]}", "metadata_too_large"),
+    ('{"text": ["x"]}', "bad_field"),
+    ('{"id": true}', "missing_id"),
+    ('{"idd": 1}', "missing_id"),
+    ('{"id": 0}', "repeated_id"),
+], ids=lambda value: value[:24])  # fmt: skip
 def test_a_bad_line_is_named(line, code):
     options = {"id_field": "id"} if "id" in code else {}
     error = refused("a.jsonl", '{"text": "first", "id": 0}\n' + line, text_fields=["text"], **options)
@@ -245,8 +229,6 @@ def test_the_time_for_json_is_proportional_to_its_length(piece):
 
 
 # --- notebooks --------------------------------------------------------------------------------------------------------
-
-
 def notebook(*cells, **metadata):
     return json.dumps({"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5})
 
@@ -329,27 +311,21 @@ def test_large_outputs_take_little_memory():
     assert peak < 4 * size
 
 
-@pytest.mark.parametrize(
-    ("content", "error_code"),
-    [
-        ("", "bad_json"),
-        ("[" * DEEP + "]" * DEEP, "bad_json"),
-        ('{"cells": ' * DEEP, "bad_json"),
-        ("[" + "[],[]," * 700_000 + "1]", "too_many_values"),
-        ("[]", "bad_notebook"),
-        ("{}", "bad_notebook"),
-        ('{"cells": [1]}', "bad_notebook"),
-        ('{"worksheets": [{"cells": 1}]}', "bad_notebook"),
-    ],
-    ids=range(8),
-)
+@pytest.mark.parametrize(("content", "error_code"), [
+    ("", "bad_json"),
+    ("[" * DEEP + "]" * DEEP, "bad_json"),
+    ('{"cells": ' * DEEP, "bad_json"),
+    ("[" + "[],[]," * 700_000 + "1]", "too_many_values"),
+    ("[]", "bad_notebook"),
+    ("{}", "bad_notebook"),
+    ('{"cells": [1]}', "bad_notebook"),
+    ('{"worksheets": [{"cells": 1}]}', "bad_notebook"),
+], ids=range(8))  # fmt: skip
 def test_what_is_no_notebook(content, error_code):
     assert refused("a.ipynb", content).code == error_code
 
 
 # --- chunks -----------------------------------------------------------------------------------------------------------
-
-
 def chunk(number, **values):
     return {
         "chunk_id": f"c{number}",
@@ -383,21 +359,18 @@ def test_other_json_is_source_code(content):
     assert load("a.json", content).structure == "code:json"
 
 
-@pytest.mark.parametrize(
-    ("content", "error_code", "words"),
-    [
-        (json.dumps([chunk(1), chunk(2, token_count=0)]), "bad_chunk", "chunk 2: token_count"),
-        (json.dumps([chunk(1), {"chunk_id": "x"}]), "bad_chunk", "chunk 2: "),
-        (json.dumps([chunk(1, other=1)]), "bad_chunk", "chunk 1: other"),
-        (json.dumps([chunk(1, chunk_text="\ud800")]), "bad_text", "chunk 1: a text"),
-        (json.dumps([chunk(1), 2]), "bad_chunk", "chunk 2 "),
-        (json.dumps([chunk(1), chunk(2), chunk(1)]), "repeated_id", "chunks 1 and 3"),
-        (json.dumps({"chunks": [chunk(1)], "by": "\0"}), "bad_text", "beside the chunks"),
-        (json.dumps([chunk(1)], indent=1)[:-1], "bad_json", "line 8"),
-        (json.dumps({"chunks": [chunk(1)]})[:-1], "bad_json", "line 1"),
-        (json.dumps([chunk(1)])[:-1] + "," + "[" * DEEP, "bad_json", "deep"),
-    ],
-)
+@pytest.mark.parametrize(("content", "error_code", "words"), [
+    (json.dumps([chunk(1), chunk(2, token_count=0)]), "bad_chunk", "chunk 2: token_count"),
+    (json.dumps([chunk(1), {"chunk_id": "x"}]), "bad_chunk", "chunk 2: "),
+    (json.dumps([chunk(1, other=1)]), "bad_chunk", "chunk 1: other"),
+    (json.dumps([chunk(1, chunk_text="\ud800")]), "bad_text", "chunk 1: a text"),
+    (json.dumps([chunk(1), 2]), "bad_chunk", "chunk 2 "),
+    (json.dumps([chunk(1), chunk(2), chunk(1)]), "repeated_id", "chunks 1 and 3"),
+    (json.dumps({"chunks": [chunk(1)], "by": "\0"}), "bad_text", "beside the chunks"),
+    (json.dumps([chunk(1)], indent=1)[:-1], "bad_json", "line 8"),
+    (json.dumps({"chunks": [chunk(1)]})[:-1], "bad_json", "line 1"),
+    (json.dumps([chunk(1)])[:-1] + "," + "[" * DEEP, "bad_json", "deep"),
+])  # fmt: skip
 def test_what_is_wrong_with_chunks(content, error_code, words):
     error = refused("a.json", content)
     assert error.code == error_code
@@ -442,6 +415,7 @@ year: 2025
 def test_front_matter():
     def read(text):
         return MarkdownLoader().load(file_of("a.md", text), LoadOptions())
+
     loaded = read(FRONT)
     assert loaded.title == 'The "keys"'
     assert loaded.text == FRONT
@@ -492,8 +466,6 @@ def test_long_front_matter_is_read_to_its_end(piece, monkeypatch):
 
 
 # --- what was left out ------------------------------------------------------------------------------------------------
-
-
 def test_a_line_says_what_was_left_out(monkeypatch):
     monkeypatch.setattr("semlex.ingest.loaders.registry.WITH_EXTRA", {"pdf": "files", "docx": "files"})
     formats = {".pdf": 3, ".png": 1200, ".docx": 1}

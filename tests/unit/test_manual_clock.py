@@ -1,7 +1,5 @@
 """The clock that tests advance does what the machine's clock does, when it is told to."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 
@@ -31,11 +29,13 @@ async def test_a_sleep_ends_when_its_time_has_passed():
 
 async def test_a_timeout_ends_its_block_and_no_other():
     clock = ManualClock()
+
     async def limited(seconds):
         with pytest.raises(TimeoutError):
             async with clock.timeout(seconds) as limit:
                 await asyncio.Event().wait()
         return limit.expired()
+
     short, long, endless = tasks = [asyncio.ensure_future(limited(seconds)) for seconds in (1, 2, None)]
     await turns()
     clock.advance(1)

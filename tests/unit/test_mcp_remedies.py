@@ -1,7 +1,5 @@
 """What errors say to an assistant: tools where there are some, commands for the person who has a shell."""
 
-from __future__ import annotations
-
 import pytest
 
 from semlex.server.mcp.access import OFFERS
@@ -11,20 +9,17 @@ ALL = {offer.name for offer in OFFERS}
 READING = {offer.name for offer in OFFERS if offer.reads_only}
 
 
-@pytest.mark.parametrize(
-    ("message", "told"),
-    [
-        ("damaged; rebuild it with: semlex maintain reindex", "damaged; rebuild it with: the tool reindex_collection"),
-        ("semlex index FOLDER makes one", "the tool index_folder makes one"),
-        ("read: semlex index '/a b/c.md' --collection x (a file)", "read: the tool index_folder (a file)"),
-        ("semlex maintain reindex --collection x, then go on", "the tool reindex_collection, then go on"),
-        ("semlex maintain optimize merges them", "the tool optimize_search merges them"),
-        ("semlex fields add year number", f"semlex fields add year number{FOR_THE_PERSON}"),
-        ("semlex models fill --collection x", f"semlex models fill --collection x{FOR_THE_PERSON}"),
-        ("nothing to do", "nothing to do"),
-        ("semlexx index", "semlexx index"),
-    ],
-)
+@pytest.mark.parametrize(("message", "told"), [
+    ("damaged; rebuild it with: semlex maintain reindex", "damaged; rebuild it with: the tool reindex_collection"),
+    ("semlex index FOLDER makes one", "the tool index_folder makes one"),
+    ("read: semlex index '/a b/c.md' --collection x (a file)", "read: the tool index_folder (a file)"),
+    ("semlex maintain reindex --collection x, then go on", "the tool reindex_collection, then go on"),
+    ("semlex maintain optimize merges them", "the tool optimize_search merges them"),
+    ("semlex fields add year number", f"semlex fields add year number{FOR_THE_PERSON}"),
+    ("semlex models fill --collection x", f"semlex models fill --collection x{FOR_THE_PERSON}"),
+    ("nothing to do", "nothing to do"),
+    ("semlexx index", "semlexx index"),
+])  # fmt: skip
 def test_commands_are_tools_where_there_are_some(message, told):
     assert in_tools(message, ALL) == told
 

@@ -1,7 +1,5 @@
 """Hits of several collections in one order, and the steps behind it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from dataclasses import fields
@@ -76,8 +74,6 @@ def test_what_is_merged_is_left_as_it_was():
 
 
 # --- steps -----------------------------------------------------------------------------------------------------------
-
-
 def some(*texts):
     """Hits by collection, document and text."""
     answers = {}
@@ -118,6 +114,7 @@ def test_a_step_may_be_asynchronous():
     async def last(found):
         await asyncio.sleep(0)
         return found[-1:]
+
     assert run(some(*FOUND), last, per_document(1)) == ["3"]
 
 
@@ -127,15 +124,12 @@ def test_a_step_does_not_change_what_it_was_given():
     assert len(found) == len(FOUND)
 
 
-@pytest.mark.parametrize(
-    ("step", "message"),
-    [
-        (lambda _: None, "must return a list of hits; got NoneType"),
-        (lambda _: "hits", "must return a list of hits; got str"),
-        (lambda found: [found[0], "x"], "must return only hits that it was given"),
-        (lambda found: [found[0], found[0]], "returned the same hit twice"),
-    ],
-)
+@pytest.mark.parametrize(("step", "message"), [
+    (lambda _: None, "must return a list of hits; got NoneType"),
+    (lambda _: "hits", "must return a list of hits; got str"),
+    (lambda found: [found[0], "x"], "must return only hits that it was given"),
+    (lambda found: [found[0], found[0]], "returned the same hit twice"),
+])  # fmt: skip
 def test_a_step_that_gives_no_hits_is_named(step, message):
     with pytest.raises(ConfigurationError, match=rf"step 2 \(<lambda>\) {message}"):
         run(some(*FOUND), per_document(5), step)

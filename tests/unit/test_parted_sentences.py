@@ -1,7 +1,5 @@
 """Several sentences that a model wrote as one: parted, each with the quotes that are its own."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -31,16 +29,13 @@ def test_no_word_and_no_quote_is_lost_and_no_number_stays(parts, quotes):
     assert [one.text for one in again] == [one.text for one in made]
 
 
-@pytest.mark.parametrize(
-    ("text", "quotes", "expected"),
-    [
-        ("Rotate keys [1].", ((1, "Rotate"),), [("Rotate keys.", 1)]),
-        ("Keys rotate.[2] Bananas are blue.", QUOTE, [("Keys rotate.", 1), ("Bananas are blue.", 0)]),
-        ("Bananas are blue. Keys rotate.", QUOTE, [("Bananas are blue.", 0), ("Keys rotate.", 1)]),
-        ("Version 8.5 of Dr. Smith, e.g. this one.", (), [("Version 8.5 of Dr. Smith, e.g. this one.", 0)]),
-        ("[1]", ((1, "x"),), []),
-        ("The list [a] stays.", (), [("The list [a] stays.", 0)]),
-    ],
-)
+@pytest.mark.parametrize(("text", "quotes", "expected"), [
+    ("Rotate keys [1].", ((1, "Rotate"),), [("Rotate keys.", 1)]),
+    ("Keys rotate.[2] Bananas are blue.", QUOTE, [("Keys rotate.", 1), ("Bananas are blue.", 0)]),
+    ("Bananas are blue. Keys rotate.", QUOTE, [("Bananas are blue.", 0), ("Keys rotate.", 1)]),
+    ("Version 8.5 of Dr. Smith, e.g. this one.", (), [("Version 8.5 of Dr. Smith, e.g. this one.", 0)]),
+    ("[1]", ((1, "x"),), []),
+    ("The list [a] stays.", (), [("The list [a] stays.", 0)]),
+])  # fmt: skip
 def test_examples(text, quotes, expected):
     assert [(one.text, len(one.quotes)) for one in parted(WrittenSentence(text, quotes))] == expected

@@ -1,7 +1,5 @@
 """What is made of hits after a search, against slow twins."""
 
-from __future__ import annotations
-
 import uuid
 from dataclasses import replace
 from itertools import pairwise
@@ -34,8 +32,6 @@ def is_same_but_blanks(text, original):
 
 
 # --- passages ---------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 @given(documents(), st.data())
 def test_passages_are_the_documents_characters_each_once(found, data):
@@ -100,8 +96,6 @@ def test_added_documents_are_passages_by_themselves():
 
 
 # --- what stands around ----------------------------------------------------------------------------------------------
-
-
 def slow_around(hit, hits, chunks, around):
     """The ids that belong to a hit, by looking at everything."""
     by_id = {chunk.key[1]: chunk for chunk in chunks}
@@ -148,8 +142,6 @@ def test_what_is_gone_or_changed_is_missing():
 
 
 # --- near-duplicates, hits of a document ------------------------------------------------------------------------------
-
-
 def slow_reduction(hits, share):
     kept = []
     for hit in hits:
@@ -204,8 +196,6 @@ def test_added_chunks_belong_to_the_document_that_they_name():
 
 
 # --- diversity --------------------------------------------------------------------------------------------------------
-
-
 @st.composite
 def scored(draw):
     count = draw(st.integers(0, 10))

@@ -1,7 +1,5 @@
 """What reaches the terminal: places that can be opened, marks that are the search's, and nothing that steers."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -101,8 +99,6 @@ def test_a_name_is_one_line_and_what_is_harmless_stays(text):
 
 
 # --- marks ----------------------------------------------------------------------------------------------------------
-
-
 def marked(text):
     return [text.plain[span.start : span.end] for span in text.spans]
 
@@ -151,8 +147,6 @@ def test_a_pipe_gets_the_texts_own_lines_and_a_terminal_bold_words(monkeypatch):
 
 
 # --- places and figures ---------------------------------------------------------------------------------------------
-
-
 def test_a_place_can_be_opened_from_here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     below = hit(source="docs", root=str(tmp_path / "docs"), source_document="a/keys.md", place="line 9")
@@ -198,8 +192,6 @@ def test_a_stored_name_is_no_markup(monkeypatch):
 
 
 # --- progress -------------------------------------------------------------------------------------------------------
-
-
 def test_without_a_terminal_a_line_every_ten_seconds():
     lines = []
     now = 0.0

@@ -1,7 +1,5 @@
 """``progress="bar"``: bars on a terminal, an output that changes in a notebook, nothing elsewhere."""
 
-from __future__ import annotations
-
 import io
 import sys
 

@@ -1,7 +1,5 @@
 """The public values: rules of their fields, and what they become."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import inspect
@@ -60,8 +58,6 @@ def codes(error):
 
 
 # --- chunks ---------------------------------------------------------------------------------------------------------
-
-
 def test_a_chunk_of_json_is_a_chunk():
     chunk = ChunkMetadata.from_dict(CHUNK)
     assert chunk == ChunkMetadata(**CHUNK)
@@ -100,25 +96,22 @@ def test_unknown_and_missing_keys_are_named():
     }
 
 
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        ({"chunk_id": ""}, ("chunk_id", "blank")),
-        ({"chunk_id": "é" * 257}, ("chunk_id", "too_long")),
-        ({"chunk_text": " \n"}, ("chunk_text", "blank")),
-        ({"chunk_text": "a\0b"}, ("chunk_text", "nul")),
-        ({"chunk_text": 5}, ("chunk_text", "wrong_type")),
-        ({"source_document": "\ud800"}, ("source_document", "lone_surrogate")),
-        ({"token_count": 0}, ("token_count", "out_of_range")),
-        ({"token_count": "342"}, ("token_count", "wrong_type")),
-        ({"token_count": True}, ("token_count", "wrong_type")),
-        ({"token_count": 2**31}, ("token_count", "out_of_range")),
-        ({"summary": "s" * 501}, ("summary", "too_long")),
-        ({"summary": None}, ("summary", "wrong_type")),
-        ({"subsection_title": "Receptors"}, ("subsection_title", "wrong_type")),
-        ({"subsection_title": ["a", 2]}, ("subsection_title", "wrong_type")),
-    ],
-)
+@pytest.mark.parametrize(("change", "expected"), [
+    ({"chunk_id": ""}, ("chunk_id", "blank")),
+    ({"chunk_id": "é" * 257}, ("chunk_id", "too_long")),
+    ({"chunk_text": " \n"}, ("chunk_text", "blank")),
+    ({"chunk_text": "a\0b"}, ("chunk_text", "nul")),
+    ({"chunk_text": 5}, ("chunk_text", "wrong_type")),
+    ({"source_document": "\ud800"}, ("source_document", "lone_surrogate")),
+    ({"token_count": 0}, ("token_count", "out_of_range")),
+    ({"token_count": "342"}, ("token_count", "wrong_type")),
+    ({"token_count": True}, ("token_count", "wrong_type")),
+    ({"token_count": 2**31}, ("token_count", "out_of_range")),
+    ({"summary": "s" * 501}, ("summary", "too_long")),
+    ({"summary": None}, ("summary", "wrong_type")),
+    ({"subsection_title": "Receptors"}, ("subsection_title", "wrong_type")),
+    ({"subsection_title": ["a", 2]}, ("subsection_title", "wrong_type")),
+])  # fmt: skip
 def test_every_rule_of_a_chunk(change, expected):
     for kind, more in ((ChunkMetadata, {}), (VectorDocument, {"embedding": [1.0]})):
         with pytest.raises(ValidationError) as caught:
@@ -146,22 +139,19 @@ def test_vectors_of_any_kind_become_numbers(kind):
     assert SearchQuery(query_embedding=values).query_embedding == (0.5, 0.25)
 
 
-@pytest.mark.parametrize(
-    ("embedding", "code"),
-    [
-        ((), "not_usable"),
-        ([0.0, 0.0], "not_usable"),
-        ([math.nan, 1.0], "not_usable"),
-        (np.array([np.inf, 1.0]), "not_usable"),
-        ([[1.0], [2.0]], "wrong_type"),
-        (np.ones((2, 2)), "wrong_type"),
-        (["1"], "wrong_type"),
-        ("12", "wrong_type"),
-        (None, "wrong_type"),
-        (3, "wrong_type"),
-        (np.array(3.0), "wrong_type"),
-    ],
-)
+@pytest.mark.parametrize(("embedding", "code"), [
+    ((), "not_usable"),
+    ([0.0, 0.0], "not_usable"),
+    ([math.nan, 1.0], "not_usable"),
+    (np.array([np.inf, 1.0]), "not_usable"),
+    ([[1.0], [2.0]], "wrong_type"),
+    (np.ones((2, 2)), "wrong_type"),
+    (["1"], "wrong_type"),
+    ("12", "wrong_type"),
+    (None, "wrong_type"),
+    (3, "wrong_type"),
+    (np.array(3.0), "wrong_type"),
+])  # fmt: skip
 def test_vectors_that_are_none(embedding, code):
     with pytest.raises(ValidationError) as caught:
         VectorDocument(**CHUNK, embedding=embedding)
@@ -180,21 +170,16 @@ def test_a_vector_made_at_no_known_time():
 
 
 # --- queries and hits -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("query", "expected"),
-    [
-        ({}, ("query", "missing")),
-        ({"query_text": " "}, ("query", "blank")),
-        ({"query_text": 5}, ("query", "wrong_type")),
-        ({"query_text": "x" * 4097}, ("query", "too_long")),
-        ({"query_text": "x", "top_k": "5"}, ("top_k", "wrong_type")),
-        ({"query_text": "x", "top_k": 1001}, ("top_k", "out_of_range")),
-        ({"query_text": "x", "filters": ["a"]}, ("filters", "wrong_type")),
-        ({"query_text": "x", "timestamp": "now"}, ("timestamp", "wrong_type")),
-    ],
-)
+@pytest.mark.parametrize(("query", "expected"), [
+    ({}, ("query", "missing")),
+    ({"query_text": " "}, ("query", "blank")),
+    ({"query_text": 5}, ("query", "wrong_type")),
+    ({"query_text": "x" * 4097}, ("query", "too_long")),
+    ({"query_text": "x", "top_k": "5"}, ("top_k", "wrong_type")),
+    ({"query_text": "x", "top_k": 1001}, ("top_k", "out_of_range")),
+    ({"query_text": "x", "filters": ["a"]}, ("filters", "wrong_type")),
+    ({"query_text": "x", "timestamp": "now"}, ("timestamp", "wrong_type")),
+])  # fmt: skip
 def test_every_rule_of_a_query(query, expected):
     with pytest.raises(ValidationError) as caught:
         SearchQuery(**query)
@@ -202,16 +187,13 @@ def test_every_rule_of_a_query(query, expected):
     assert SearchQuery(" " * 5000 + "C").query_text == " " * 5000 + "C"  # what is searched is trimmed
 
 
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        ({"rank": -3}, ("rank", "out_of_range")),
-        ({"rank": 1.0}, ("rank", "wrong_type")),
-        ({"vector_rank": 0}, ("vector_rank", "out_of_range")),
-        ({"rerank_score": math.nan}, ("rerank_score", "not_finite")),
-        ({"vector_score": "0.5"}, ("vector_score", "wrong_type")),
-    ],
-)
+@pytest.mark.parametrize(("values", "expected"), [
+    ({"rank": -3}, ("rank", "out_of_range")),
+    ({"rank": 1.0}, ("rank", "wrong_type")),
+    ({"vector_rank": 0}, ("vector_rank", "out_of_range")),
+    ({"rerank_score": math.nan}, ("rerank_score", "not_finite")),
+    ({"vector_score": "0.5"}, ("vector_score", "wrong_type")),
+])  # fmt: skip
 def test_every_rule_of_a_hit(values, expected):
     with pytest.raises(ValidationError) as caught:
         SearchResult("text", **values)
@@ -299,8 +281,6 @@ def test_a_document_with_its_time_in_a_recording():
 
 
 # --- as people look at them -----------------------------------------------------------------------------------------
-
-
 def test_a_hit_is_shown_by_place_and_scores():
     text = "secret " * 1000
     hit = SearchResult(text, {"note": text}, "a'b", source_document="docs/keys.md", place="line 9", rank=2)

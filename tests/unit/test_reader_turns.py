@@ -1,7 +1,5 @@
 """Readers whose answers arrive together: they go on in order, one in a round of the event loop."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import ExitStack
 
@@ -15,10 +13,12 @@ from tests.support.waiting import Rounds
 async def steps_of(count, steps, cancelled=()):
     """Let readers take steps, all at once; return the round and the reader of each step."""
     turns, rounds, taken = Turns(), Rounds(), list[tuple[int, int]]()
+
     async def read(reader):
         for _ in range(steps):
             await turns.take()
             taken.append((rounds.number, reader))
+
     with ExitStack() as readers:
         for _ in range(count):
             readers.enter_context(turns.reader())
@@ -56,6 +56,7 @@ def test_a_single_reader_never_waits():
 
 def test_turns_hold_in_a_later_event_loop():
     turns = Turns()
+
     async def read(*, stops):
         with turns.reader(), turns.reader():
             await turns.take()
@@ -63,6 +64,7 @@ def test_turns_hold_in_a_later_event_loop():
                 asyncio.get_running_loop().stop()
             else:
                 await turns.take()
+
     loop = asyncio.new_event_loop()
     task = loop.create_task(read(stops=True))
     loop.run_forever()

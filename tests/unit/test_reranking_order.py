@@ -1,7 +1,5 @@
 """The order of reranked hits: the reranker's score mixed with the fused score."""
 
-from __future__ import annotations
-
 import math
 from uuid import UUID
 

@@ -1,7 +1,5 @@
 """Settings that are read again: new ones hold when nothing is wrong with them, else the old ones, and it is told."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

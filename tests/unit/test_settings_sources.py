@@ -1,7 +1,5 @@
 """Every form of the same settings is read as the same; of several sources the first counts; a mistake has its place."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -151,55 +149,47 @@ def test_a_settings_json_as_it_is_documented():
         "chat_model": "openrouter:anthropic/claude-3-5-sonnet",
     }
     assert [note.partition("rag.")[2].partition(" ")[0] for note in found.notes] == [
-        "contextualEnrichmentModel",
-        "qa.temperature",
-        "adaptiveRoutingModel",
-    ]
+        "contextualEnrichmentModel", "qa.temperature", "adaptiveRoutingModel",
+    ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("section", "expected"),
-    [
-        ({"hybridSearchEnabled": False}, {"mode": "vector"}),
-        ({"contextualEnrichmentModel": "openai:x"}, {"enrichment_model": "openai:x"}),
-        ({"adaptiveRoutingEnabled": True}, {"route": "rules"}),
-        (
-            {"adaptiveRoutingEnabled": True, "adaptiveRoutingModel": "a/b", "qa": {"model": "a/b"}},
-            {"route": "chat", "chat_model": "openrouter:a/b"},
-        ),
-        ({"rerankerProvider": "none"}, {"reranker_model": "none"}),
-        ({"rerankerProvider": "cohere"}, {"reranker_model": "cohere"}),
-        ({"rerankerProvider": "cohere", "rerankerModel": "rerank-v4"}, {"reranker_model": "cohere:rerank-v4"}),
-        ({"rerankerProvider": "llm", "rerankerModel": "a/b"}, {"reranker_model": "llm:openrouter:a/b"}),
-        ({"rerankerProvider": "local", "rerankerModel": "a/b"}, {"reranker_model": "a/b"}),
-        ({"embeddingModel": "models/gemini-embedding-001"}, {"embedding_model": "gemini:gemini-embedding-001"}),
-        ({"embeddingModel": None, "topK": None}, {}),
-    ],
-)
+@pytest.mark.parametrize(("section", "expected"), [
+    ({"hybridSearchEnabled": False}, {"mode": "vector"}),
+    ({"contextualEnrichmentModel": "openai:x"}, {"enrichment_model": "openai:x"}),
+    ({"adaptiveRoutingEnabled": True}, {"route": "rules"}),
+    (
+        {"adaptiveRoutingEnabled": True, "adaptiveRoutingModel": "a/b", "qa": {"model": "a/b"}},
+        {"route": "chat", "chat_model": "openrouter:a/b"},
+    ),
+    ({"rerankerProvider": "none"}, {"reranker_model": "none"}),
+    ({"rerankerProvider": "cohere"}, {"reranker_model": "cohere"}),
+    ({"rerankerProvider": "cohere", "rerankerModel": "rerank-v4"}, {"reranker_model": "cohere:rerank-v4"}),
+    ({"rerankerProvider": "llm", "rerankerModel": "a/b"}, {"reranker_model": "llm:openrouter:a/b"}),
+    ({"rerankerProvider": "local", "rerankerModel": "a/b"}, {"reranker_model": "a/b"}),
+    ({"embeddingModel": "models/gemini-embedding-001"}, {"embedding_model": "gemini:gemini-embedding-001"}),
+    ({"embeddingModel": None, "topK": None}, {}),
+])  # fmt: skip
 def test_what_keys_of_a_settings_json_say_together(section, expected):
     found = read(own=json.dumps({"rag": section}), name="settings.json")
     assert {name: found.value(NAMED[name]) for name in found.origins} == expected
 
 
-@pytest.mark.parametrize(
-    ("section", "words"),
-    [
-        ({"topk": 3}, "rag.topk is not a setting; did you mean topK?"),
-        ({"top_k": 3}, "rag.top_k is not a setting; did you mean topK?"),
-        ({"qa": {"modle": "x"}}, "rag.qa.modle is not a setting; did you mean qa.model?"),
-        ({"apiKey": SECRET}, "rag.apiKey is not a setting; keys come from the environment only"),
-        ({"chunkSize": 16, "chunkTokens": 17}, "rag.chunkTokens sets what rag.chunkSize already sets"),
-        ({"topK": "many"}, "rag.topK must be a whole number; got 'many'"),
-        ({"rerankerProvider": "magic"}, "rag.rerankerProvider must be auto, none"),
-        ({"rerankerProvider": "llm"}, "rag.rerankerProvider is llm, so rerankerModel must name"),
-        (
-            {"adaptiveRoutingEnabled": True, "adaptiveRoutingModel": "a/b", "qa": {"model": "c/d"}},
-            "rag.adaptiveRoutingModel must equal qa.model",
-        ),
-        ({"qa": 3}, "rag.qa must be an object"),
-        ({"rerankerProvider": "cohere", "rerankerModel": {}}, "rag.rerankerModel must be a text"),
-    ],
-)
+@pytest.mark.parametrize(("section", "words"), [
+    ({"topk": 3}, "rag.topk is not a setting; did you mean topK?"),
+    ({"top_k": 3}, "rag.top_k is not a setting; did you mean topK?"),
+    ({"qa": {"modle": "x"}}, "rag.qa.modle is not a setting; did you mean qa.model?"),
+    ({"apiKey": SECRET}, "rag.apiKey is not a setting; keys come from the environment only"),
+    ({"chunkSize": 16, "chunkTokens": 17}, "rag.chunkTokens sets what rag.chunkSize already sets"),
+    ({"topK": "many"}, "rag.topK must be a whole number; got 'many'"),
+    ({"rerankerProvider": "magic"}, "rag.rerankerProvider must be auto, none"),
+    ({"rerankerProvider": "llm"}, "rag.rerankerProvider is llm, so rerankerModel must name"),
+    (
+        {"adaptiveRoutingEnabled": True, "adaptiveRoutingModel": "a/b", "qa": {"model": "c/d"}},
+        "rag.adaptiveRoutingModel must equal qa.model",
+    ),
+    ({"qa": 3}, "rag.qa must be an object"),
+    ({"rerankerProvider": "cohere", "rerankerModel": {}}, "rag.rerankerModel must be a text"),
+])  # fmt: skip
 def test_mistakes_in_a_settings_json(section, words):
     with world(own=json.dumps({"rag": section}), name="settings.json"):
         _, problems = read_settings()
@@ -208,16 +198,13 @@ def test_mistakes_in_a_settings_json(section, words):
         assert SECRET not in " ".join(problems)
 
 
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        ('{"rag": {"topK": 1,\n "topK": 2}}', ": topK occurs twice in one object"),
-        (f'{{"rag":\n [{SECRET}', ":2:3: Expecting value"),
-        ('{"rga": {}}', 'the section "rag" is missing'),
-        ("[1]", 'the section "rag" is missing'),
-        ('{"rag": 3}', 'the section "rag" is missing'),
-    ],
-)
+@pytest.mark.parametrize(("content", "words"), [
+    ('{"rag": {"topK": 1,\n "topK": 2}}', ": topK occurs twice in one object"),
+    (f'{{"rag":\n [{SECRET}', ":2:3: Expecting value"),
+    ('{"rga": {}}', 'the section "rag" is missing'),
+    ("[1]", 'the section "rag" is missing'),
+    ('{"rag": 3}', 'the section "rag" is missing'),
+])  # fmt: skip
 def test_files_that_are_no_settings_json(content, words):
     with world(own=content, name="settings.json"):
         _, problems = read_settings()
@@ -317,18 +304,15 @@ def test_names_that_look_like_ours_are_told_and_no_error():
     )
 
 
-@pytest.mark.parametrize(
-    ("environment", "expected"),
-    [
-        ({"PGHOST": "/run/it's"}, ("PGHOST", "host='/run/it\\'s'")),
-        ({"PGSERVICE": "books", "PGHOST": "x"}, ("PGSERVICE", "service='books'")),
-        ({"PGHOSTADDR": "10.0.0.1"}, ("PGHOSTADDR", "hostaddr='10.0.0.1'")),
-        ({"PGUSER": "x", "PGPORT": "1", "PGDATABASE": "x", "PGPASSFILE": "/x"}, None),
-        ({"PGHOST": "x", "SEMLEX_DATA_DIR": "/srv"}, None),
-        ({"PGHOST": "x", "RAG_DB_URL": "postgresql://y"}, ("RAG_DB_URL", "postgresql://y")),
-        ({"RAG_DB_URL": "postgresql://y", "DATABASE_URL": "postgresql://z"}, ("RAG_DB_URL", "postgresql://y")),
-    ],
-)
+@pytest.mark.parametrize(("environment", "expected"), [
+    ({"PGHOST": "/run/it's"}, ("PGHOST", "host='/run/it\\'s'")),
+    ({"PGSERVICE": "books", "PGHOST": "x"}, ("PGSERVICE", "service='books'")),
+    ({"PGHOSTADDR": "10.0.0.1"}, ("PGHOSTADDR", "hostaddr='10.0.0.1'")),
+    ({"PGUSER": "x", "PGPORT": "1", "PGDATABASE": "x", "PGPASSFILE": "/x"}, None),
+    ({"PGHOST": "x", "SEMLEX_DATA_DIR": "/srv"}, None),
+    ({"PGHOST": "x", "RAG_DB_URL": "postgresql://y"}, ("RAG_DB_URL", "postgresql://y")),
+    ({"RAG_DB_URL": "postgresql://y", "DATABASE_URL": "postgresql://z"}, ("RAG_DB_URL", "postgresql://y")),
+])  # fmt: skip
 def test_the_server_of_libpqs_own_variables(environment, expected):
     found = read(environment=environment)
     assert (found.origins.get("database_url"), found.database_url) == (expected or (None, None))

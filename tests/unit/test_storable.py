@@ -1,7 +1,5 @@
 """What a database does not store: found wherever it stands in a document, and repaired when that is asked for."""
 
-from __future__ import annotations
-
 import json
 import re
 
@@ -74,22 +72,18 @@ def test_any_document_is_refused_or_repaired_in_its_place(text, title, own, titl
         assert repaired is loaded
 
 
-@pytest.mark.parametrize(
-    ("loaded", "code"),
-    [
-        (LoadedDocument(b"bytes"), "loader_failed"),
-        (LoadedDocument("x", title=5), "loader_failed"),
-        (LoadedDocument("x", structure="wiki"), "loader_failed"),
-        (LoadedDocument("x y", records=[Record(0, 1, structure="wiki")]), "loader_failed"),
-        (LoadedDocument("x", metadata={"a": {1}}), "loader_failed"),
-        (LoadedDocument("x", metadata={"a": float("nan")}), "loader_failed"),
-        (LoadedDocument("x", pages=["one"]), "loader_failed"),
-        (LoadedDocument("x", format="a\0"), "loader_failed"),
-        (LoadedDocument("x", encoding="a\ud800"), "loader_failed"),
-        (LoadedDocument("x", metadata={"a": "x" * (1 << 20)}), "metadata_too_large"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
+@pytest.mark.parametrize(("loaded", "code"), [
+    (LoadedDocument(b"bytes"), "loader_failed"),
+    (LoadedDocument("x", title=5), "loader_failed"),
+    (LoadedDocument("x", structure="wiki"), "loader_failed"),
+    (LoadedDocument("x y", records=[Record(0, 1, structure="wiki")]), "loader_failed"),
+    (LoadedDocument("x", metadata={"a": {1}}), "loader_failed"),
+    (LoadedDocument("x", metadata={"a": float("nan")}), "loader_failed"),
+    (LoadedDocument("x", pages=["one"]), "loader_failed"),
+    (LoadedDocument("x", format="a\0"), "loader_failed"),
+    (LoadedDocument("x", encoding="a\ud800"), "loader_failed"),
+    (LoadedDocument("x", metadata={"a": "x" * (1 << 20)}), "metadata_too_large"),
+], ids=lambda value: value if isinstance(value, str) else "")  # fmt: skip
 def test_what_a_faulty_loader_makes_is_refused(loaded, code):
     for options in (LoadOptions(), REPAIRING):
         with pytest.raises(LoadError) as refused:

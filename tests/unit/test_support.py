@@ -1,7 +1,5 @@
 """Whether a collection probably holds what was searched for."""
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
 
 import pytest
@@ -57,15 +55,12 @@ def test_results_say_it_in_words():
     assert set(SUPPORT_TEXT) == set(ORDER)
 
 
-@pytest.mark.parametrize(
-    ("judged", "together"),
-    [
-        (["unlikely", "unlikely"], "unlikely"),
-        (["unlikely", "unsure"], "unsure"),
-        (["unsure", "unlikely", "likely"], "likely"),
-        ([], "unsure"),
-    ],
-)
+@pytest.mark.parametrize(("judged", "together"), [
+    (["unlikely", "unlikely"], "unlikely"),
+    (["unlikely", "unsure"], "unsure"),
+    (["unsure", "unlikely", "likely"], "likely"),
+    ([], "unsure"),
+])  # fmt: skip
 def test_one_collection_with_an_answer_is_enough(judged, together):
     searched = {str(number): SearchResults(support=one) for number, one in enumerate(judged)}
     assert KnowledgeResults(searched=searched).support == together

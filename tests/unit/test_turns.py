@@ -1,7 +1,5 @@
 """A lock that is given to whoever waits longest."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest
@@ -14,9 +12,11 @@ from tests.support.waiting import LIMIT, until
 
 def test_a_thread_that_comes_back_at_once_lets_the_waiting_one_in_first():
     turns, order = FairLock(), []
+
     def search():
         with turns:
             order.append("search")
+
     other = threading.Thread(target=search)
     with turns:
         order.append("batch 1")
@@ -31,6 +31,7 @@ def test_a_thread_that_comes_back_at_once_lets_the_waiting_one_in_first():
 @given(st.integers(2, 5), st.integers(1, 30))
 def test_one_at_a_time_in_the_order_of_arrival(threads, rounds):
     turns, inside, most, total = FairLock(), [0], [0], [0]
+
     def work():
         for _ in range(rounds):
             with turns, turns:
@@ -38,6 +39,7 @@ def test_one_at_a_time_in_the_order_of_arrival(threads, rounds):
                 most[0] = max(most[0], inside[0])
                 total[0] += 1
                 inside[0] -= 1
+
     workers = [threading.Thread(target=work) for _ in range(threads)]
     for worker in workers:
         worker.start()

@@ -1,7 +1,5 @@
 """How texts are to be cut, of what users say: always within bounds, and nothing is changed unasked."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

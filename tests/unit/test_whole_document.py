@@ -1,7 +1,5 @@
 """A document put together again of its chunks, and its headings."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

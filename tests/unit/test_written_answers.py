@@ -1,7 +1,5 @@
 """What a language model writes, read in pieces of any size."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -49,31 +47,18 @@ def test_the_example_in_the_instructions_is_understood():
     assert read(lines[0]) == [("A key is rotated every ninety days.", [(2, "Rotate a key every ninety days")])]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "A key is rotated every ninety days.",
-        '[{"text": "a", "citations": []}]',
-        '{"sentences": [{"text": "a", "citations": []}',
-        '{"sentences": [{"text": "a"}]}',
-        '{"sentences": [{"text": 3, "citations": []}]}',
-        '{"sentences": [{"text": " ", "citations": []}]}',
-        '{"sentences": [{"text": "a", "citations": [{"source": "1", "quote": "b"}]}]}',
-        '{"sentences": [{"text": "a", "citations": [{"source": true, "quote": "b"}]}]}',
-        '{"sentences": [{"text": "a", "citations": [{"source": 1, "quote": null}]}]}',
-        '{"sentences": [{"text": "a", "citations": 3}]}',
-        '{"sentences": ["a"]}',
-        '{"sentences": {}}',
-        '{"answer": "a"}',
-        '{"sentences": [}',
-        '{"sentences": [{"text": "a", "citations": []} {"text": "b", "citations": []}]}',
-        "{" * 100_000,
-        "<think> and no end",
-        "```",
-        '{"sentences": [' + '{"text": "a", "citations": []},' * (MAX_WRITTEN_SENTENCES + 1),
-    ],
-)
+@pytest.mark.parametrize("text", [
+    "", "A key is rotated every ninety days.", '[{"text": "a", "citations": []}]',
+    '{"sentences": [{"text": "a", "citations": []}', '{"sentences": [{"text": "a"}]}',
+    '{"sentences": [{"text": 3, "citations": []}]}', '{"sentences": [{"text": " ", "citations": []}]}',
+    '{"sentences": [{"text": "a", "citations": [{"source": "1", "quote": "b"}]}]}',
+    '{"sentences": [{"text": "a", "citations": [{"source": true, "quote": "b"}]}]}',
+    '{"sentences": [{"text": "a", "citations": [{"source": 1, "quote": null}]}]}',
+    '{"sentences": [{"text": "a", "citations": 3}]}', '{"sentences": ["a"]}', '{"sentences": {}}', '{"answer": "a"}',
+    '{"sentences": [}', '{"sentences": [{"text": "a", "citations": []} {"text": "b", "citations": []}]}',
+    "{" * 100_000, "<think> and no end", "```",
+    '{"sentences": [' + '{"text": "a", "citations": []},' * (MAX_WRITTEN_SENTENCES + 1),
+])  # fmt: skip
 def test_another_form_is_refused_without_a_word_of_it(text):
     with pytest.raises(UnusableAnswerError) as caught:
         read(text, (1000,))
