@@ -1,13 +1,19 @@
 """Chunks are slices that cover their text, fit, and overlap within the bound."""
 
 import re
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from semlex import _core
+from semlex.errors import ConfigurationError, ValidationError
+from semlex.ingest.document_chunks import Chunker
+from semlex.models.tokenizer import TokenEstimate, WordCounter
+from semlex.options.collection import ChunkSettings
 from tests.support.markdown_texts import STRUCTURES, TEXT, bounds
 
 
@@ -67,16 +73,10 @@ def test_without_markdown_nothing_is_a_heading(text, limits):
 
 
 # --- examples ---------------------------------------------------------------------------------------------------------
-def split(text, *, most=20, overlap=0, least=4, structure="markdown", max_bytes=10_000):
-    found = _core.split_text(
-        text,
-        _core.word_offsets(text),
-        max_tokens=most,
-        overlap_tokens=overlap,
-        min_tokens=least,
-        structure=structure,
-        max_bytes=max_bytes,
-    )
+def split(text, *, most=20, overlap=0, least=4, structure="markdown", max_bytes=10_000, offsets=None):
+    limits = {"max_tokens": most, "overlap_tokens": overlap, "min_tokens": least, "max_bytes": max_bytes}
+    offsets = _core.word_offsets(text) if offsets is None else offsets
+    found = _core.split_text(text, offsets, structure=structure, **limits)
     return [text[start:end] for start, end in zip(found.starts.tolist(), found.ends.tolist(), strict=True)], found
 
 
@@ -107,33 +107,17 @@ def test_sentences_are_kept_together_and_overlap():
     text = "One two three four. Five six seven. Eight nine ten eleven. Twelve thirteen."
     chunks, _ = split(text, most=8, overlap=3, least=0, structure="plain")
     # Half of what the second chunk does not repeat holds no whole sentence, so the third begins at a word.
-    assert chunks == [
-        "One two three four. Five six seven.",
-        "Five six seven. Eight nine ten eleven.",
-        "ten eleven. Twelve thirteen.",
-    ]
+    overlapping = ["Five six seven. Eight nine ten eleven.", "ten eleven. Twelve thirteen."]
+    assert chunks == ["One two three four. Five six seven.", *overlapping]
 
 
-def test_a_token_longer_than_anything_is_cut_by_bytes():
+def test_what_is_longer_than_a_chunk():
     chunks, _ = split("x" * 1000, max_bytes=300)
     assert [len(chunk) for chunk in chunks] == [300, 300, 300, 100]
-
-
-def test_a_character_of_many_tokens_is_one_chunk():
-    found = _core.split_text(
-        "a👩b",
-        np.array([[0, 1]] + [[1, 2]] * 9 + [[2, 3]]),
-        max_tokens=4,
-        overlap_tokens=1,
-        min_tokens=0,
-        structure="markdown",
-        max_bytes=100,
-    )
+    offsets = np.array([[0, 1]] + [[1, 2]] * 9 + [[2, 3]])  # a character of many tokens is one chunk
+    _, found = split("a👩b", most=4, overlap=1, least=0, max_bytes=100, offsets=offsets)
     assert found.starts.tolist() == [0, 1, 2]
     assert found.token_counts.tolist() == [1, 9, 1]
-
-
-def test_long_titles_are_cut():
     _, found = split("# " + "t " * 1000 + "\n\nbody")
     assert [len(title) for title in found.headings[-1]] == [255]
 
@@ -179,3 +163,98 @@ def test_words_are_those_of_unicode():
     text = "Can't stop 3.14 café_x, 漢字 — no!"
     words = [text[start:end] for start, end in _core.word_offsets(text).tolist()]
     assert words == ["Can't", "stop", "3.14", "café_x", "漢", "字", "no"]
+
+
+# --- finished chunks --------------------------------------------------------------------------------------------------
+
+
+class TrainedCounter:
+    """A byte-level BPE tokenizer, trained on a sentence: most characters take several tokens."""
+
+    counter_name = "bpe/test"
+
+    def __init__(self):
+        self._tokenizer = Tokenizer(models.BPE())
+        self._tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        alphabet = pre_tokenizers.ByteLevel.alphabet()
+        trainer = trainers.BpeTrainer(vocab_size=300, show_progress=False, initial_alphabet=sorted(alphabet))
+        self._tokenizer.train_from_iterator(["a word and another word and the end of a sentence"] * 3, trainer)
+
+    def token_offsets(self, text):
+        offsets = np.array(self._tokenizer.encode(text).offsets, dtype=np.int64).reshape(-1, 2)
+        return np.maximum.accumulate(offsets, axis=0)
+
+    def count_tokens(self, texts):
+        return np.array([len(self._tokenizer.encode(text).ids) for text in texts], dtype=np.int64)
+
+
+class HonestOnlyAlone:
+    """Counts half of the characters inside a text and all of them in a chunk: every full chunk is too long."""
+
+    counter_name = "alone/test"
+
+    def token_offsets(self, text):
+        return np.array([(place, place + 1) for place in range(0, len(text), 2)], dtype=np.int64).reshape(-1, 2)
+
+    def count_tokens(self, texts):
+        return np.array([len(text) for text in texts], dtype=np.int64)
+
+
+class WordsButTwo(WordCounter):
+    """A user's counter that has something of words: the start of each is a token of its own, if it stands alone."""
+
+    counter_name = "but-two/test"
+
+    def count_tokens(self, texts):
+        return super().count_tokens(texts) + 2
+
+
+COUNTERS = {one.counter_name: one for one in (WordCounter, TokenEstimate, TrainedCounter, HonestOnlyAlone, WordsButTwo)}
+
+
+@pytest.fixture(scope="module", params=COUNTERS)
+def counter(request):
+    return COUNTERS[request.param]()
+
+
+@given(data=st.data(), text=TEXT, chunk_tokens=st.integers(16, 60), structure=st.sampled_from(STRUCTURES))
+def test_finished_chunks_fit_by_their_own_count(counter, data, text, chunk_tokens, structure):
+    overlap = data.draw(st.integers(0, (chunk_tokens - 1) // 2))
+    least = data.draw(st.integers(0, chunk_tokens // 2))
+    chunks = Chunker(counter, ChunkSettings(chunk_tokens, overlap, least)).cut(text, structure).chunks
+    assert [chunk.chunk_no for chunk in chunks] == list(range(len(chunks)))
+    covered = set()
+    for chunk in chunks:
+        assert chunk.text == text[chunk.char_start : chunk.char_end]
+        assert chunk.text.strip()
+        assert chunk.token_count == counter.count_tokens([chunk.text])[0]
+        assert chunk.token_count <= chunk_tokens or len(chunk.text) == 1
+        assert chunk.line == 1 + len(re.findall(r"\r\n|\r|\n", text[: chunk.char_start]))
+        covered.update(range(chunk.char_start, chunk.char_end))
+    assert {place for place, character in enumerate(text) if not character.isspace()} <= covered
+    for before, after in pairwise(chunks):
+        assert before.char_start < after.char_start
+        assert before.char_end < after.char_end
+    for before, after in zip(chunks, chunks[2:], strict=False):
+        assert before.char_end <= after.char_start
+
+
+@pytest.mark.parametrize(("option", "value", "message"), [
+    ("chunk_tokens", 15, "chunk_tokens must be between 16 and 2,000; got 15"),
+    ("chunk_tokens", 2001, ""), ("chunk_tokens", True, ""), ("chunk_tokens", 100.0, ""),
+    ("overlap_tokens", 250, "overlap_tokens must be between 0 and 249; got 250"), ("overlap_tokens", -1, ""),
+    ("min_tokens", 251, "min_tokens must be between 0 and 250; got 251"), ("min_tokens", -1, ""),
+    ("min_tokens", 30.0, ""),
+])  # fmt: skip
+def test_the_chunker_refuses_what_is_out_of_range(option, value, message):
+    with pytest.raises(ConfigurationError, match=message or option):
+        Chunker(WordCounter(), ChunkSettings(**{option: value}))
+
+
+def test_the_chunker_refuses_what_is_no_text_and_makes_nothing_of_blanks():
+    for text, code in ((b"bytes", "wrong_type"), ("a\udc80", "lone_surrogate")):
+        with pytest.raises(ValidationError) as refused:
+            Chunker(WordCounter()).cut(text)
+        assert [(error.field, error.code) for error in refused.value.errors] == [("text", code)]
+    for text in ("", " \n\t\x1c", "\u3000"):
+        assert Chunker(WordCounter()).cut(text).chunks == []

@@ -23,9 +23,7 @@ def json_values(*leaves):
 
 @given(json_values(st.floats(allow_nan=False, allow_infinity=False)))
 def test_json_reads_back(value):
-    read = json.loads(to_json(value))
-    assert read == value
-    assert repr(read) == repr(value)  # 1 is not 1.0, and -0.0 is not 0.0
+    assert repr(json.loads(to_json(value))) == repr(value)  # 1 is not 1.0, and -0.0 is not 0.0
 
 
 @given(st.floats(-1e16, 1e16, exclude_min=True, exclude_max=True))

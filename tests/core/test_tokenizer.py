@@ -5,6 +5,7 @@ import itertools
 import json
 import logging
 import random
+import sys
 import unicodedata
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -28,7 +29,6 @@ ODD_TEXT = st.lists(
     st.one_of(st.sampled_from(on_disk.WORDS), *(st.text(pool, max_size=6) for pool in on_disk.POOLS)), max_size=8
 ).map("".join)
 # Composed by later versions of Unicode, left as they are by the version whose tables the tokenizers library has.
-COMPOSED_LATER = ["\U00011935\U00011930"]
 
 
 @pytest.fixture(scope="module")
@@ -80,12 +80,12 @@ def test_every_composition(two):
     assert_equal(two, texts)
 
 
-@pytest.mark.parametrize("parts", COMPOSED_LATER)
-def test_later_compositions_are_left_alone(two, parts):
-    ours, _ = two
+def test_later_compositions_are_left_alone(two):
+    """Composed by later versions of Unicode, left by the version whose tables the tokenizers library has."""
+    parts = "\U00011935\U00011930"
     assert unicodedata.normalize("NFC", parts) != parts
     assert_equal(two, [parts])
-    assert len(ours.token_offsets(parts)) == len(parts.encode())
+    assert len(two[0].token_offsets(parts)) == len(parts.encode())
 
 
 @given(texts=st.lists(st.one_of(TEXT, ODD_TEXT), max_size=6))
@@ -93,25 +93,20 @@ def test_a_batch_is_its_texts_one_by_one(two, texts):
     assert_equal(two, texts)
     ours, _ = two
     assert [row.tolist() for row in ours.ids(texts)] == [ours.ids([text])[0].tolist() for text in texts]
+    for text in texts:
+        offsets = ours.token_offsets(text)
+        assert offsets.shape == (int(ours.count_tokens([text])[0]), 2)
+        assert (np.diff(offsets, axis=0) >= 0).all()
+        assert (offsets[:, 0] < offsets[:, 1]).all()
+        assert offsets.max(initial=0) <= len(text)
 
 
 @given(texts=st.lists(ODD_TEXT, max_size=6), head=st.lists(st.integers(0, 99), max_size=3), most=st.integers(0, 9))
 def test_rows_between_fixed_ids(two, texts, head, most):
     found, expected = (engine.encode(texts, head=head, tail=head[:1], most=most) for engine in two)
-    assert found.ids.tolist() == expected.ids.tolist()
-    assert found.offsets.tolist() == expected.offsets.tolist()
-    assert found.cut.tolist() == expected.cut.tolist()
-    assert {array.dtype for array in (found.ids, found.offsets, found.cut)} == {np.dtype(np.int64)}
-
-
-@given(text=st.one_of(TEXT, ODD_TEXT))
-def test_offsets_are_ascending_and_inside(two, text):
-    ours, _ = two
-    offsets = ours.token_offsets(text)
-    assert offsets.shape == (int(ours.count_tokens([text])[0]), 2)
-    assert (np.diff(offsets, axis=0) >= 0).all()
-    assert (offsets[:, 0] < offsets[:, 1]).all()
-    assert offsets.max(initial=0) <= len(text)
+    for name in ("ids", "offsets", "cut"):
+        assert getattr(found, name).tolist() == getattr(expected, name).tolist()
+        assert getattr(found, name).dtype == np.int64
 
 
 FLAGS = ["single_word", "lstrip", "rstrip", "normalized", "special"]
@@ -137,15 +132,14 @@ SPELLINGS = ["[A]", "[A]B", "A]Bcd", "caf\u00e9", "e\u0301\u0323", "of"]
 AROUND = ["", "a", "_", " ", "\t\u3000", "<think>", ".", "\u0301", " cafe\u0301\n"]
 
 
-def test_one_spelling_of_two_tokens_is_not_supported():
-    for spellings, flags in ((["the", "the"], {}), (["\u00e9", "e\u0301"], {"normalized": True})):
-        with pytest.raises(NotImplementedError, match="same spelling"):
-            _core.BpeTokenizer(on_disk.with_added_tokens(*spellings, **flags))
-
-
-def test_blanks_taken_twice_are_not_supported():
-    with pytest.raises(NotImplementedError, match="begins with white space"):
-        _core.BpeTokenizer(on_disk.with_added_tokens("<x>", "\n\n", rstrip=True))
+@pytest.mark.parametrize(("spellings", "flags", "reason"), [
+    (["the", "the"], {}, "same spelling"),
+    (["\u00e9", "e\u0301"], {"normalized": True}, "same spelling"),
+    (["<x>", "\n\n"], {"rstrip": True}, "begins with white space"),
+])  # fmt: skip
+def test_added_tokens_that_are_not_supported(spellings, flags, reason):
+    with pytest.raises(NotImplementedError, match=reason):
+        _core.BpeTokenizer(on_disk.with_added_tokens(*spellings, **flags))
 
 
 def unreachable_word():
@@ -259,29 +253,24 @@ def test_damaged_files_are_refused_or_read_alike(damages):
         assert ours.encode([text], head=[], tail=[])[0].tolist() == theirs.encode(text, add_special_tokens=False).ids
 
 
-def test_the_library_reads_what_the_core_does_not(tmp_path, caplog):
-    folder = ModelFolder("some/model", "1", tmp_path)
-    (tmp_path / "tokenizer.json").write_bytes(on_disk.edited({"normalizer": {"type": "NFKC"}}))
+def test_the_library_reads_what_the_core_does_not(tmp_path, caplog, monkeypatch):
+    folder, file = ModelFolder("some/model", "1", tmp_path), tmp_path / "tokenizer.json"
+    other = on_disk.edited({"normalizer": {"type": "NFKC"}})
+    file.write_bytes(other)
     caplog.set_level(logging.INFO, "semlex")
     tokenizer = open_tokenizer(folder)
     assert tokenizer.engine == "tokenizers: normalizer NFKC"
     assert [record.getMessage().rpartition(": ")[2] for record in caplog.records] == ["normalizer NFKC"]
     assert tokenizer.count_tokens(["ﬁ", ""]).tolist() == [len(tokenizer.token_offsets("ﬁ")), 0]
-    (tmp_path / "tokenizer.json").write_bytes(on_disk.content())
-    assert open_tokenizer(folder).engine == "rust"
+    file.write_bytes(on_disk.content())
     assert open_tokenizer(folder).counter_name.startswith("tokenizer/")
-    (tmp_path / "tokenizer.json").unlink()
-    with pytest.raises(ModelError, match="no tokenizer"):
-        open_tokenizer(folder)
-
-
-def test_the_library_is_needed_for_those_files_only(tmp_path, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "tokenizers", None)
-    folder = ModelFolder("some/model", "1", tmp_path)
-    (tmp_path / "tokenizer.json").write_bytes(on_disk.content())
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
     assert open_tokenizer(folder).engine == "rust"
-    (tmp_path / "tokenizer.json").write_bytes(on_disk.edited({"normalizer": {"type": "NFKC"}}))
+    file.write_bytes(other)
     with pytest.raises(MissingExtraError, match="normalizer NFKC"):
+        open_tokenizer(folder)
+    file.unlink()
+    with pytest.raises(ModelError, match="no tokenizer"):
         open_tokenizer(folder)
 
 
@@ -329,11 +318,8 @@ def test_texts_of_a_folder(request):
     """Own texts: ``--texts FOLDER``, with the tokenizer of ``--tokenizer FILE`` or one of 8,000 entries."""
     folder, file = request.config.getoption("--texts"), request.config.getoption("--tokenizer")
     engines = pair(Path(file).read_bytes() if file else on_disk.content(8000))
-    texts = (
-        files_of(Path(folder))
-        if folder
-        else [path.read_text(encoding="utf-8") for path in (ROOT / "README.md", documentation("settings.md"))]
-    )
+    pages = (ROOT / "README.md", documentation("settings.md"))
+    texts = files_of(Path(folder)) if folder else [path.read_text(encoding="utf-8") for path in pages]
     assert texts
     assert_equal(engines, texts)
     print(f"{len(texts):,} texts, {int(engines[0].count_tokens(texts).sum()):,} tokens")  # noqa: T201

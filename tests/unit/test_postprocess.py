@@ -15,7 +15,7 @@ from semlex.search.steps import at_most_per_document, diversified, relevances, w
 from semlex.store.query.surroundings import PlacedChunk
 from semlex.types.documents import line_breaks
 from semlex.types.results import SearchResult
-from tests.core.test_near_duplicates import slow_shingles
+from tests.core.test_texts import slow_shingles
 from tests.support.placed_documents import AROUND, documents, hit_of, near, searches, stored
 
 # Ten thousand examples of whole documents take minutes.

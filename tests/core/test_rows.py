@@ -1,11 +1,13 @@
-"""Batch plans against a slow twin, and what every plan keeps."""
+"""Batch plans and normalised vectors against slow twins."""
 
-from itertools import pairwise
+import math
+from itertools import accumulate
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
 
 from semlex import _core
 
@@ -16,11 +18,6 @@ ROWS = st.integers(1, 70)
 
 def plan(lengths, budget, rows, padded):
     return _core.plan_batches(np.array(lengths, dtype=np.int64), token_budget=budget, max_rows=rows, padded=padded)
-
-
-def batches(found):
-    cuts = found.boundaries.tolist()
-    return [found.order[start:end].tolist() for start, end in pairwise(cuts)]
 
 
 def cost(lengths, batch, padded):
@@ -38,66 +35,30 @@ def slow_batches(lengths, budget, rows, padded):
     return found
 
 
+@example([], 1, 1, True)
 @given(LENGTHS, BUDGET, ROWS, st.booleans())
 def test_a_plan_is_its_twin(lengths, budget, rows, padded):
-    assert batches(plan(lengths, budget, rows, padded)) == slow_batches(lengths, budget, rows, padded)
-
-
-@given(LENGTHS, BUDGET, ROWS, st.booleans())
-def test_every_row_once_within_the_bounds(lengths, budget, rows, padded):
-    found = batches(plan(lengths, budget, rows, padded))
-    assert sorted(row for batch in found for row in batch) == list(range(len(lengths)))
-    for batch in found:
-        assert 1 <= len(batch) <= rows
-        assert len(batch) == 1 or cost(lengths, batch, padded) <= budget
-
-
-@given(LENGTHS, BUDGET, ROWS, st.booleans())
-def test_the_order_is_restored(lengths, budget, rows, padded):
-    found = plan(lengths, budget, rows, padded)
-    values = np.arange(len(lengths)) * 7
-    results = [values[np.array(batch)] for batch in batches(found)]
-    restored = np.concatenate(results)[found.inverse] if results else np.array([])
-    assert restored.tolist() == values.tolist()
-
-
-@given(LENGTHS, BUDGET, ROWS, st.booleans())
-def test_the_cost_is_what_it_says(lengths, budget, rows, padded):
-    found = plan(lengths, budget, rows, padded)
+    found, expected = plan(lengths, budget, rows, padded), slow_batches(lengths, budget, rows, padded)
+    assert found.order.tolist() == [row for batch in expected for row in batch]
+    assert found.boundaries.tolist() == [*accumulate(map(len, expected), initial=0)]
+    assert found.order[found.inverse].tolist() == list(range(len(lengths)))
     assert found.real_tokens == sum(lengths)
-    assert found.computed_tokens == sum(cost(lengths, batch, padded) for batch in batches(found))
-    assert padded or found.computed_tokens == found.real_tokens
+    assert found.computed_tokens == sum(cost(lengths, batch, padded) for batch in expected)
 
 
-@given(st.integers(1, 60), st.integers(1, 100), BUDGET, ROWS)
-def test_equal_rows_keep_their_order_and_waste_nothing(count, length, budget, rows):
-    found = plan([length] * count, budget, rows, padded=True)
-    assert found.order.tolist() == list(range(count))
-    assert found.computed_tokens == found.real_tokens
-
-
-def test_nothing_to_plan():
-    found = plan([], 1, 1, padded=True)
-    assert (found.order.tolist(), found.boundaries.tolist(), found.inverse.tolist()) == ([], [0], [])
-    assert (found.real_tokens, found.computed_tokens) == (0, 0)
+OTHER_ARRAY = r"lengths: must be a NumPy array of int64, shape \(n,\); found"
 
 
 @pytest.mark.parametrize(("lengths", "options", "message"), [
-    ([3, -1], {}, "lengths: row 1 must be at least 0, found -1"),
-    ([2**62, 2**62], {}, "lengths: their sum exceeds"),
-    ([1], {"token_budget": 0}, "token_budget: must be at least 1, found 0"),
-    ([1], {"max_rows": 0}, "max_rows: must be at least 1, found 0"),
+    (np.array([3, -1]), {}, "lengths: row 1 must be at least 0, found -1"),
+    (np.array([2**62, 2**62]), {}, "lengths: their sum exceeds"),
+    (np.array([1]), {"token_budget": 0}, "token_budget: must be at least 1, found 0"),
+    (np.array([1]), {"max_rows": 0}, "max_rows: must be at least 1, found 0"),
+    *((other, {}, OTHER_ARRAY) for other in (np.array([1.0]), np.array([1], dtype=np.int32), np.array([[1]]))),
 ])  # fmt: skip
 def test_refusals_name_the_argument(lengths, options, message):
-    options = {"token_budget": 10, "max_rows": 10, "padded": True} | options
     with pytest.raises(ValueError, match=message):
-        _core.plan_batches(np.array(lengths, dtype=np.int64), **options)
-
-
-@pytest.mark.parametrize("lengths", [np.array([1.0]), np.array([1], dtype=np.int32), np.array([[1]])])
-def test_other_arrays_are_refused(lengths):
-    with pytest.raises(ValueError, match=r"lengths: must be a NumPy array of int64, shape \(n,\); found"):
-        _core.plan_batches(lengths, token_budget=1, max_rows=1, padded=True)
+        _core.plan_batches(lengths, **{"token_budget": 10, "max_rows": 10, "padded": True} | options)
 
 
 ROWS_OF_IDS = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=30), max_size=20)
@@ -166,9 +127,55 @@ def test_token_rows_that_make_no_sense_are_named(ids, offsets, skip, message):
             _core.common_prefix(np.array(ids, dtype=np.int64), np.array(offsets, dtype=np.int64))
 
 
-@pytest.mark.parametrize("number", [-1, 1, 2**62])
-def test_there_is_no_such_batch(number):
+def test_there_is_no_such_batch():
     found = _core.TokenPlan(np.array([1]), np.array([0, 1]), token_budget=1, max_rows=1)
     assert (repr(found), repr(found.batch(0))) == ("TokenPlan(1 batches, 1 tokens)", "TokenBatch(1 rows, 1 tokens)")
-    with pytest.raises(IndexError, match=f"number: must be at least 0 and below 1, found {number}"):
-        found.batch(number)
+    for number in (-1, 1, 2**62):
+        with pytest.raises(IndexError, match=f"number: must be at least 0 and below 1, found {number}"):
+            found.batch(number)
+
+
+# --- cut and normalised vectors ---------------------------------------------------------------------------------------
+
+
+COMPONENTS = st.floats(width=32, allow_nan=False, allow_infinity=False)
+VECTORS = arrays.arrays(np.float32, arrays.array_shapes(min_dims=2, max_dims=2, max_side=40), elements=COMPONENTS)
+
+
+@given(VECTORS, st.data())
+def test_rows_are_those_of_the_twin(vectors, data):
+    dimensions = data.draw(st.integers(1, vectors.shape[1]))
+    expected = []
+    for row in vectors[:, :dimensions].astype(float).tolist():
+        norm = math.sqrt(math.fsum(component * component for component in row))
+        expected.append([component / norm for component in row] if norm else row)
+    normalised = _core.normalise_rows(vectors, dimensions)
+    assert (normalised.dtype, normalised.shape) == (np.float32, (len(vectors), dimensions))
+    assert np.allclose(normalised, np.array(expected).reshape(normalised.shape), rtol=2e-7, atol=1e-44)
+
+
+@given(VECTORS)
+def test_the_layout_does_not_matter(vectors):
+    assert np.array_equal(_core.normalise_rows(np.asfortranarray(vectors), 1), _core.normalise_rows(vectors, 1))
+    assert np.array_equal(_core.normalise_rows(vectors[::-1], 1), _core.normalise_rows(vectors, 1)[::-1])
+
+
+def test_rows_without_direction_are_left_for_the_caller_to_name():
+    vectors = np.array([[0, 0], [np.nan, 1], [np.inf, 1], [3, 4]], dtype=np.float32)
+    normalised = _core.normalise_rows(vectors, 2)
+    assert normalised[0].tolist() == [0, 0]
+    assert not np.isfinite(normalised[1:3]).all(axis=1).any()
+    assert np.allclose(normalised[3], [0.6, 0.8])
+    assert _core.normalise_rows(np.empty((0, 5), dtype=np.float32), 3).shape == (0, 3)
+
+
+@pytest.mark.parametrize(("vectors", "dimensions", "message"), [
+    (np.ones((2, 3), dtype=np.float32), 4, "dimensions: must be at most 3, found 4"),
+    (np.ones((2, 3), dtype=np.float32), 0, "dimensions: must be at least 1, found 0"),
+    (np.ones((2, 0), dtype=np.float32), 1, "dimensions: must be at most 0, found 1"),
+    (np.ones(3, dtype=np.float32), 1, r"vectors: must be a NumPy array of float32, shape \(n, d\); found float32"),
+    (np.ones((2, 3)), 1, r"vectors: must be a NumPy array of float32, shape \(n, d\); found float64"),
+])  # fmt: skip
+def test_refusals_of_vectors_name_the_argument(vectors, dimensions, message):
+    with pytest.raises(ValueError, match=message):
+        _core.normalise_rows(vectors, dimensions)
