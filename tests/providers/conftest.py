@@ -1,10 +1,13 @@
 """What tests of models behind servers share."""
 
+from contextlib import ExitStack, closing
+
 import pytest
 
 from semlex.models import http_client
 from semlex.models.http_client import ModelServer
-from tests.support.model_servers import KEY, ModelServerDouble, echoed
+from tests.support.embedding_servers import DIMENSIONS, openai
+from tests.support.model_servers import KEY, ModelServerDouble, echoed, openai_embeddings
 from tests.support.waiting import LIMIT
 
 
@@ -40,3 +43,17 @@ def server(double, pauses):
     opened = ModelServer(f"{double.url}/v1", api_key=KEY, timeout=LIMIT)
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def embeddings():
+    """A server of OpenAI's form."""
+    with ModelServerDouble(openai_embeddings(DIMENSIONS)) as running:
+        yield running
+
+
+@pytest.fixture
+def embedder_at():
+    """Opens an embedder at a server, by the function for its form; all end with the test."""
+    with ExitStack() as opened:
+        yield lambda double, make=openai, **options: opened.enter_context(closing(make(double, **options)))

@@ -3,6 +3,7 @@
 import itertools
 import logging
 import threading
+from contextlib import closing, contextmanager
 
 import pytest
 from hypothesis import given, settings
@@ -34,10 +35,17 @@ def surroundings(monkeypatch, pauses):
         monkeypatch.delenv(name, raising=False)
 
 
-def model_at(double, clock=SYSTEM, **options):
-    made = OpenAIChatModel("small-model", f"{double.url}/v1", **options)
-    made._server._clock = clock
-    return made
+@contextmanager
+def served(answer="", faults=(), clock=SYSTEM, **options):
+    """A server, which says the text or answers by the function, and a model there."""
+    with (
+        chat_server(lambda _: answer if isinstance(answer, str) else "", faults) as double,
+        closing(OpenAIChatModel("small-model", f"{double.url}/v1", **options)) as model,
+    ):
+        if callable(answer):
+            double.answer = answer
+        model._server._clock = clock
+        yield double, model
 
 
 def refused(model, *, stream=True):
@@ -50,23 +58,19 @@ def refused(model, *, stream=True):
 @settings(SAME_SURROUNDINGS, max_examples=examples(20))
 @given(TEXTS, st.sampled_from(["\n", "\r\n"]))
 def test_a_stream_is_the_text_of_the_answer_in_one_piece(text, line_end):
-    with chat_server(lambda _: text) as double:
-        model = model_at(double)
+    with served(text) as (double, model):
         whole = model.complete(ASKED)
         double.answer = lambda _: streamed(text, line_end=line_end)
         *pieces, last = model.stream(ASKED)
-        model.close()
     assert whole == last == Completion(text, Usage(11, 7))
     assert "".join(pieces) == text
 
 
 def test_the_wire_format():
-    with chat_server(lambda _: "yes") as double:
-        model = model_at(double, api_key=KEY)
+    with served("yes", api_key=KEY) as (double, model):
         assert isinstance(model, ChatModel)
         list(model.stream(ASKED, SCHEMA))
         model.complete(ASKED, SCHEMA)
-        model.close()
     first, second = double.requests
     assert first.path == second.path == "/v1/chat/completions"
     assert first.headers["authorization"] == f"Bearer {KEY}"
@@ -76,47 +80,31 @@ def test_the_wire_format():
     assert "stream" not in second.body
 
 
-@pytest.mark.parametrize("refusal", [400, 422])
-def test_settings_that_a_server_does_not_take_are_left_out_from_then_on(refusal):
-    def answer(request):
-        return Reply(b"{}", refusal) if "temperature" in request.body else streamed("yes")
-
-    with chat_server(lambda _: "") as double:
-        double.answer = answer
-        model = model_at(double)
-        for _ in range(2):
-            assert next(model.stream(ASKED, SCHEMA)) == "yes"
-        model.close()
-    assert ["temperature" in request.body for request in double.requests] == [True, False, False]
-    assert all(request.body["stream"] for request in double.requests)
+def test_settings_that_a_server_does_not_take_are_left_out_from_then_on():
+    for refusal in (400, 422):
+        with served("yes", [status(refusal)]) as (double, model):
+            for _ in range(2):
+                assert next(model.stream(ASKED, SCHEMA)) == "yes"
+        assert ["temperature" in request.body for request in double.requests] == [True, False, False]
+        assert all(request.body["stream"] for request in double.requests)
 
 
 def test_a_server_without_streams_answers_in_one_piece():
-    with chat_server(lambda _: "") as double:
-        double.answer = lambda _: completion("yes", "length")
-        model = model_at(double)
+    with served(lambda _: completion("yes", "length")) as (_, model):
         assert list(model.stream(ASKED)) == ["yes", Completion("yes", Usage(11, 7), is_cut=True)]
-        model.close()
 
 
-def test_a_stream_that_has_not_begun_is_asked_for_again():
-    faults = [status(429, Retry_After="0"), status(500), status(503)]
-    with chat_server(lambda _: "yes", faults) as double:
-        model = model_at(double)
-        assert next(model.stream(ASKED)) == "yes"
-        model.close()
-    assert len(double.requests) == 1 + len(faults)
-
-
-def test_a_refusal_is_an_error_with_its_status():
-    with chat_server(lambda _: "") as double:
-        model = model_at(double, attempts=2)
+def test_a_refusal_is_an_error_with_its_status_and_what_has_not_begun_is_asked_for_again():
+    with served("yes", attempts=2) as (double, model):
         for code, times in ((401, 1), (404, 1), (429, 2), (500, 2)):
             double.requests.clear()
             double.then(*[status(code)] * times)
             assert refused(model).status == code
             assert len(double.requests) == times
-        model.close()
+    faults = [status(429, Retry_After="0"), status(500), status(503)]
+    with served("yes", faults) as (double, model):
+        assert next(model.stream(ASKED)) == "yes"
+    assert len(double.requests) == 1 + len(faults)
 
 
 CUT = events("a long answer, of which half is missing")
@@ -133,22 +121,17 @@ FAULTS = {
 
 
 def test_a_stream_that_is_none_is_an_error_and_not_asked_for_again():
-    with chat_server(lambda _: "") as double:
-        model = model_at(double)
+    with served() as (double, model):
         for number, (case, fault) in enumerate(FAULTS.items(), start=1):
             double.then(lambda *_, fault=fault: fault)
             assert PASSAGE not in str(refused(model)), case
             assert len(double.requests) == number, case
-        model.close()
 
 
 def test_ten_megabytes_are_not_read(monkeypatch):
     monkeypatch.setattr(chat, "Limits", lambda **options: Limits(max_bytes=100_000, **options))
-    with chat_server(lambda _: "x" * 10_000_000) as double:
-        double.answer = lambda _: Reply(b": " + b"x" * 10_000_000, headers=EVENT_STREAM)
-        model = model_at(double)
+    with served(lambda _: Reply(b": " + b"x" * 10_000_000, headers=EVENT_STREAM)) as (_, model):
         assert "more than the 100000 bytes" in str(refused(model))
-        model.close()
 
 
 @pytest.mark.slow
@@ -164,91 +147,55 @@ def test_a_server_that_does_not_end_is_left(options, drips, message):
         if next(sent) >= middle:
             double.stopped.wait(PAUSE if drips else None)
 
-    with chat_server(lambda _: "") as double:
-        double.answer = lambda _: Reply(body, headers=EVENT_STREAM, manner="drip", tick=tick)
-        model = model_at(double, clock, attempts=1, **options)
+    reply = Reply(body, headers=EVENT_STREAM, manner="drip", tick=tick)
+    with served(lambda _: reply, clock=clock, attempts=1, **options) as (double, model):
         stream = model.stream(ASKED)
         assert next(stream) == "a long "
         with clock.passing(1), pytest.raises(ModelServerError, match=message):
             list(stream)
-        model.close()
 
 
 def test_the_time_until_an_answer_begins_is_not_for_its_rest():
     clock = ManualClock()
-    with chat_server(lambda _: "a long answer") as double:
-        model = model_at(double, clock, attempts=1, timeout=60, pause=900, seconds=3600)
+    with served("a long answer", clock=clock, attempts=1, timeout=60, pause=900, seconds=3600) as (_, model):
         stream = model.stream(ASKED)
         assert next(stream) == "a long "
         clock.advance(600)
         assert next(stream) == "answer"
-        model.close()
 
 
-def test_a_server_that_says_nothing_is_left_at_its_time():
-    clock = ManualClock()
-
-    def answer(_request):
-        clock.advance(60)
-        double.stopped.wait()
-
-    with chat_server(lambda _: "") as double:
-        double.answer = answer
-        model = model_at(double, clock, attempts=1, timeout=60)
+def test_a_server_that_says_nothing_is_left_at_its_time_or_with_its_caller():
+    clock, flag = ManualClock(), cancellation.Flag()
+    silent = served(lambda _: clock.advance(60) or double.stopped.wait(), clock=clock, attempts=1, timeout=60)
+    with silent as (double, model):
         assert "did not answer in time" in str(refused(model))
-        model.close()
-
-
-def test_nobody_waits_any_more():
-    flag = cancellation.Flag()
-
-    def answer(_request):
-        flag.set()
-        double.stopped.wait()
-
-    with chat_server(lambda _: "") as double:
-        double.answer = answer
-        model = model_at(double)
-        with cancellation.abandoned_by(flag), pytest.raises(WorkAbandonedError):
-            list(model.stream(ASKED))
-        model.close()
+    with (
+        served(lambda _: flag.set() or double.stopped.wait()) as (double, model),
+        cancellation.abandoned_by(flag),
+        pytest.raises(WorkAbandonedError),
+    ):
+        list(model.stream(ASKED))
 
 
 def test_a_stream_that_is_closed_gives_its_connection_up():
     body = events("a long answer") + b": more\n" * 1_000_000
     before = {*threading.enumerate()}
-    with chat_server(lambda _: "") as double:
-        double.answer = lambda _: Reply(body, headers=EVENT_STREAM)
-        model = model_at(double)
+    with served(lambda _: Reply(body, headers=EVENT_STREAM)) as (_, model):
         stream = model.stream(ASKED)
         next(stream)
         stream.close()
         until(lambda: not any("process_request" in one.name for one in {*threading.enumerate()} - before))
-        model.close()
 
 
 def test_what_was_sent_is_in_no_message(caplog):
     told = []
     faults = (echo(400), echo(401), echo(500), raw(b"["), raw(f"data: {PASSAGE}\n\n".encode()))
-    with caplog.at_level(logging.DEBUG, logger="semlex"), chat_server(lambda _: "") as double:
+    with caplog.at_level(logging.DEBUG, logger="semlex"):
         for wrong, stream in itertools.product(faults, (True, False)):
-            model = model_at(double, attempts=1, api_key=KEY)
-            double.then(wrong, wrong)  # 400: once more without settings
-            told += [*shown(refused(model, stream=stream)), repr(model), model.identity]
-            double._faults.clear()
-            model.close()
+            with served("", [wrong, wrong], attempts=1, api_key=KEY) as (_, model):  # 400: once more without settings
+                told += [*shown(refused(model, stream=stream)), repr(model), model.identity]
     told.append(caplog.text)
     assert not [secret for secret in (KEY, PASSAGE) if any(secret in line for line in told)]
-
-
-def test_a_closed_model_is_refused():
-    with chat_server(lambda _: "yes") as double:
-        model = model_at(double)
-        model.close()
-        model.close()
-        with pytest.raises(ModelError, match="was closed"):
-            list(model.stream(ASKED))
-    assert double.requests == []
 
 
 @pytest.mark.parametrize(("options", "message"), [
@@ -258,9 +205,14 @@ def test_a_closed_model_is_refused():
     ({"attempts": 0}, "attempts must be between 1 and 20"),
     ({"base_url": "ftp://x"}, "must have the form"),
 ])  # fmt: skip
-def test_parameters_that_are_refused(options, message):
+def test_parameters_that_are_refused_and_a_closed_model(options, message):
     with pytest.raises(ConfigurationError, match=message):
         OpenAIChatModel(**{"model": "m", "base_url": "http://127.0.0.1:1/v1", **options})
+    closed = OpenAIChatModel("m", "http://127.0.0.1:1/v1")
+    closed.close()
+    closed.close()
+    with pytest.raises(ModelError, match="was closed"):
+        list(closed.stream(ASKED))
 
 
 def test_a_model_by_its_name(monkeypatch):
@@ -286,14 +238,9 @@ def test_a_model_by_its_name(monkeypatch):
 
 def test_the_key_goes_to_the_host_of_the_setting_alone(monkeypatch):
     monkeypatch.setenv("SEMLEX_CHAT_API_KEY", KEY)
-    monkeypatch.setenv("SEMLEX_CHAT_MODEL", "http://elsewhere:8000/v1#m")
     with chat_server(lambda _: "yes") as double:
-        model = model_at(double)
-        model.complete(ASKED)
-        model.close()
-        assert "authorization" not in double.requests[0].headers
-        monkeypatch.setenv("SEMLEX_CHAT_MODEL", f"{double.url}/v1#m")
-        model = model_at(double)
-        model.complete(ASKED)
-        model.close()
-    assert double.requests[1].headers["authorization"] == f"Bearer {KEY}"
+        for own, sent in (("http://elsewhere:8000/v1#m", None), (f"{double.url}/v1#m", f"Bearer {KEY}")):
+            monkeypatch.setenv("SEMLEX_CHAT_MODEL", own)
+            with closing(OpenAIChatModel("small-model", f"{double.url}/v1")) as model:
+                model.complete(ASKED)
+            assert double.requests[-1].headers.get("authorization") == sent

@@ -16,8 +16,7 @@ from semlex.errors import ConfigurationError, MissingExtraError, ModelMismatchEr
 from semlex.models.tokenizer import given_tokenizer
 from semlex.testing import HashEmbedder
 from tests.support import tokenizers_on_disk
-from tests.support.embedding_servers import DIMENSIONS, TEXTS
-from tests.support.model_servers import ModelServerDouble, openai_embeddings
+from tests.support.embedding_servers import TEXTS
 from tests.support.properties import SAME_SURROUNDINGS
 from tests.support.shell import Shell
 
@@ -33,8 +32,11 @@ WORDS = "Rotation of zymurgical keys befalls the quixotic gatekeeper, unwillingl
 LEAVE_OUT = "name the tokenizer.json that came with the model, or name no tokenizer"
 
 
-def digits(content):
-    return hashlib.sha256(content).hexdigest()[:16]
+def counter_of(content):
+    return f"tokenizer/{hashlib.sha256(content).hexdigest()[:16]}"
+
+
+KNOWN, OTHER = (counter_of(content) for content in KINDS.values())
 
 
 @pytest.fixture
@@ -54,10 +56,9 @@ def test_it_counts_as_the_tokenizers_library_does(tmp_path_factory, kind, rows):
     path.write_bytes(KINDS[kind])
     twin = Tokenizer.from_buffer(KINDS[kind])
     embedder = OpenAIEmbedder("m", ADDRESS, tokenizer=path)
-    assert embedder.counter_name == f"tokenizer/{digits(KINDS[kind])}"
-    assert embedder.count_tokens(rows).tolist() == [len(twin.encode(row, add_special_tokens=False)) for row in rows]
-    for row in rows:
-        assert len(embedder.token_offsets(row)) == embedder.count_tokens([row])[0]
+    assert embedder.counter_name == counter_of(KINDS[kind])
+    expected = [len(twin.encode(row, add_special_tokens=False)) for row in rows]
+    assert embedder.count_tokens(rows).tolist() == expected == [len(embedder.token_offsets(row)) for row in rows]
 
 
 def test_a_file_its_folder_and_another_place_are_one_tokenizer(file, monkeypatch):
@@ -66,30 +67,23 @@ def test_a_file_its_folder_and_another_place_are_one_tokenizer(file, monkeypatch
     monkeypatch.chdir(file.parent)
     monkeypatch.setenv("HOME", str(file.parent))
     ways = (file, str(file), file.parent, copy, "tokenizer.json", "copied.json", "~/copied.json", ".")
-    assert {given_tokenizer(way).counter_name for way in ways} == {f"tokenizer/{digits(file.read_bytes())}"}
+    assert {given_tokenizer(way).counter_name for way in ways} == {KNOWN}
+    for variable in ("OPENAI_API_KEY", "OPENROUTER_API_KEY", "GEMINI_API_KEY"):
+        monkeypatch.setenv(variable, "x")
+    names = ("openai:m", "openrouter:m", "gemini:m", "ollama:m", f"{ADDRESS}#m")
+    assert {choose_embedder(name, tokenizer=file).model.counter_name for name in names} == {KNOWN}
 
 
-@pytest.mark.parametrize(
-    "content",
-    [b"", b"{}", b"[]", b"\x00\xff", KINDS["rust"][:-100], KINDS["tokenizers"][:-100], b'{"model": {"type": "BPE"}}'],
-    ids=range(7),
-)
-def test_a_broken_file_is_named(file, content):
-    file.write_bytes(content)
-    with pytest.raises(ConfigurationError, match=LEAVE_OUT) as refused:
-        OpenAIEmbedder("m", ADDRESS, tokenizer=file).count_tokens(["a"])
-    assert f"{file} is not in the form of a tokenizer.json" in str(refused.value)
-
-
-def test_a_missing_file_is_named(file, monkeypatch):
+def test_a_broken_or_missing_file_is_named(file, monkeypatch):
+    broken = (KINDS["rust"][:-100], KINDS["tokenizers"][:-100], b'{"model": {"type": "BPE"}}')
+    for content in (b"", b"{}", b"[]", b"\x00\xff", *broken):
+        file.write_bytes(content)
+        with pytest.raises(ConfigurationError, match=LEAVE_OUT) as refused:
+            OpenAIEmbedder("m", ADDRESS, tokenizer=file).count_tokens(["a"])
+        assert f"{file} is not in the form of a tokenizer.json" in str(refused.value)
     file.unlink()
-    for given_path, named in (
-        (file, file),
-        (file.parent, file),
-        (file / "below", file / "below"),
-        ("org/model", "org/model"),
-        ("x\0y", "x\\x00y"),
-    ):
+    given_paths = {file: file, file.parent: file, file / "below": file / "below"}
+    for given_path, named in (given_paths | {"org/model": "org/model", "x\0y": "x\\x00y"}).items():
         with pytest.raises(ConfigurationError, match=LEAVE_OUT) as refused:
             given_tokenizer(given_path)
         assert f"the tokenizer '{named}' cannot be read" in str(refused.value)
@@ -119,19 +113,7 @@ def test_a_model_that_is_behind_no_server_has_its_own(model, message, file):
         choose_embedder(model, tokenizer=file)
 
 
-def test_every_name_of_a_server_takes_one(file, monkeypatch):
-    for variable in ("OPENAI_API_KEY", "OPENROUTER_API_KEY", "GEMINI_API_KEY"):
-        monkeypatch.setenv(variable, "x")
-    names = ("openai:m", "openrouter:m", "gemini:m", "ollama:m", f"{ADDRESS}#m")
-    counters = {choose_embedder(name, tokenizer=file).model.counter_name for name in names}
-    assert counters == {f"tokenizer/{digits(file.read_bytes())}"}
-
-
 # --- a collection that counts with one --------------------------------------------------------------------------------
-@pytest.fixture
-def double():
-    with ModelServerDouble(openai_embeddings(DIMENSIONS)) as running:
-        yield running
 
 
 @pytest.fixture
@@ -151,14 +133,13 @@ def stored(url):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_chunks_are_bounded_by_its_tokens(database_url, double, docs, file, kind):
+def test_chunks_are_bounded_by_its_tokens(database_url, embeddings, docs, file, kind):
     file.write_bytes(KINDS[kind])
-    twin = Tokenizer.from_buffer(KINDS[kind])
-    model = f"{double.url}/v1#m"
+    twin, model = Tokenizer.from_buffer(KINDS[kind]), f"{embeddings.url}/v1#m"
     with SyncRetriever(database_url, model, tokenizer=file) as retriever:
         retriever.index(docs, chunk_tokens=100)
         counter, chunks = stored(database_url)
-        assert retriever.status().token_counter == counter == f"tokenizer/{digits(KINDS[kind])}"
+        assert retriever.status().token_counter == counter == counter_of(KINDS[kind])
     assert len(chunks) > 5
     assert [count for _, count in chunks] == [len(twin.encode(text, add_special_tokens=False)) for text, _ in chunks]
     assert 50 < max(count for _, count in chunks) <= 100
@@ -171,25 +152,24 @@ def test_chunks_are_bounded_by_its_tokens(database_url, double, docs, file, kind
 
 
 @pytest.fixture
-def made(database_url, double, docs, file):
+def made(database_url, embeddings, docs, file):
     """What opens a collection whose chunks were counted by the file, without the file."""
-    options = {"db_url": database_url, "models": [f"{double.url}/v1#m"]}
-    with SyncRetriever(database_url, f"{double.url}/v1#m", tokenizer=file) as retriever:
+    model = f"{embeddings.url}/v1#m"
+    with SyncRetriever(database_url, model, tokenizer=file) as retriever:
         retriever.index(docs, chunk_tokens=100)
-    return options
+    return {"db_url": database_url, "models": [model]}
 
 
 def test_without_it_the_collection_is_searched_and_not_written(made, docs, file):
-    known = f"tokenizer/{digits(file.read_bytes())}"
     other = file.with_name("other.json")
     other.write_bytes(KINDS["tokenizers"])
-    for tokenizer, here in ((None, "2*unicode-words/1"), (other, f"tokenizer/{digits(KINDS['tokenizers'])}")):
+    for tokenizer, here in ((None, "2*unicode-words/1"), (other, OTHER)):
         with SyncRetriever(**made, tokenizer=tokenizer) as retriever:
             assert retriever.search("a quixotic gatekeeper").mode == "hybrid"
             for write in (retriever.index, retriever.sync):
                 with pytest.raises(ModelMismatchError) as refused:
                     write(docs)
-                for part in (known, here, "'default_collection'", digits(file.read_bytes()), "--tokenizer PATH"):
+                for part in (KNOWN, here, "'default_collection'", "--tokenizer PATH"):
                     assert part in str(refused.value)
             with pytest.raises(ModelMismatchError):
                 retriever.documents.rechunk(dry_run=True)
@@ -228,40 +208,40 @@ def test_a_default_is_for_models_behind_servers_alone(database_url, docs, file):
     for collection, model in (("words", "none"), ("static", "static"), ("own", HashEmbedder(8))):
         with SyncRetriever(database_url, model, collection=collection, defaults=defaults) as retriever:
             assert retriever.index(docs).added == 1
-            assert retriever.status().token_counter != f"tokenizer/{digits(file.read_bytes())}"
+            assert retriever.status().token_counter != KNOWN
 
 
-def test_a_broken_one_makes_no_collection(database_url, double, file):
+def test_a_broken_one_makes_no_collection(database_url, embeddings, file):
     file.write_bytes(b"{")
-    for options in ({"tokenizer": file}, {"defaults": {"tokenizer": str(file)}}):
-        with pytest.raises(ConfigurationError, match="is not in the form"):
-            SyncRetriever(database_url, f"{double.url}/v1#m", **options).initialize()
-    for wrong in (5, b"tokenizer.json", ""):
-        with pytest.raises(ConfigurationError, match="tokenizer"):
-            SyncRetriever(database_url, f"{double.url}/v1#m", tokenizer=wrong).initialize()
+    broken = [
+        ({"tokenizer": file}, "is not in the form"),
+        ({"defaults": {"tokenizer": str(file)}}, "is not in the form"),
+    ]
+    for options, message in broken + [({"tokenizer": wrong}, "tokenizer") for wrong in (5, b"tokenizer.json", "")]:
+        with pytest.raises(ConfigurationError, match=message):
+            SyncRetriever(database_url, f"{embeddings.url}/v1#m", **options).initialize()
     with psycopg.connect(database_url) as connection:
         assert connection.execute("SELECT name FROM semlex.collection").fetchall() == []
 
 
 # --- the command line -------------------------------------------------------------------------------------------------
 @pytest.mark.slow
-def test_the_command_line(database_url, double, docs, file):
+def test_the_command_line(database_url, embeddings, docs, file):
     shell = Shell(database_url, docs.parent)
-    shell.environment |= {"SEMLEX_MODELS": f"{double.url}/v1#m", "SEMLEX_KEEP_ALIVE": "0"}
-    model = ("--model", f"{double.url}/v1#m", "--tokenizer", str(file))
-    shown = json.loads(
-        shell("documents", "preview", "docs", "--tokenizer", str(file), "--chunk-tokens", "100", "--json").stdout
-    )
+    shell.environment |= {"SEMLEX_MODELS": f"{embeddings.url}/v1#m", "SEMLEX_KEEP_ALIVE": "0"}
+    given_file, preview = ("--tokenizer", str(file)), ("documents", "preview", "docs")
+    model = ("--model", f"{embeddings.url}/v1#m", *given_file)
+    shown = json.loads(shell(*preview, *given_file, "--chunk-tokens", "100", "--json").stdout)
     shell("index", "docs", *model, "--chunk-tokens", "100")
     assert [chunk["tokens"] for chunk in shown["chunks"]] == [count for _, count in stored(database_url)[1]]
-    assert f"counted by tokenizer/{digits(file.read_bytes())}" in shell("status").stdout
+    assert f"counted by {KNOWN}" in shell("status").stdout
     refused = " ".join(shell("index", "docs", code=4).stderr.split())
-    assert f"whose SHA-256 begins with {digits(file.read_bytes())} (--tokenizer PATH" in refused
-    assert "1 unchanged" in shell("index", "docs", "--tokenizer", str(file)).stderr
+    assert f"whose SHA-256 begins with {KNOWN.removeprefix('tokenizer/')} (--tokenizer PATH" in refused
+    assert "1 unchanged" in shell("index", "docs", *given_file).stderr
     assert "takes it" not in shell("search", "a quixotic gatekeeper").stderr
     shell.environment["SEMLEX_TOKENIZER"] = str(file)
     assert "1 unchanged" in shell("sync", "docs").stderr
-    assert "static has its own" in shell("index", "docs", "-c", "b", "--model", "static", *model[2:], code=2).stderr
-    assert "static has its own" in shell("documents", "preview", "docs", "--model", "static", *model[2:], code=2).stderr
+    for command in (("index", "docs", "-c", "b"), preview):
+        assert "static has its own" in shell(*command, "--model", "static", *given_file, code=2).stderr
     assert "cannot be read" in shell("index", "docs", "-c", "b", *model[:3], "nowhere.json", code=2).stderr
     assert shell("index", "docs", "-c", "b", "--model", "static").returncode == 0  # a setting is no option

@@ -2,6 +2,8 @@
 
 import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
 
 import pytest
@@ -17,32 +19,18 @@ from tests.support.waiting import until
 # --- one request ------------------------------------------------------------------------------------------------------
 def test_one_request(server, double):
     body = {"model": "m", "input": ["größe 数据 😀", "", "\n\x00"], "n": 1.5}
-    assert server.post("/embeddings", body) == {"path": "/v1/embeddings", "body": body}
-    (request,) = double.requests
-    assert request.headers["authorization"] == f"Bearer {KEY}"
-    assert request.headers["content-type"] == "application/json"
-
-
-def test_a_key_in_another_header(double):
-    server = ModelServer(double.url, api_key=KEY, key_header="x-goog-api-key")
-    server.post("/x", {"input": []})
-    server.close()
-    (request,) = double.requests
-    assert request.headers["x-goog-api-key"] == KEY
-    assert "authorization" not in request.headers
-    assert KEY not in request.path
-
-
-def test_without_a_key_none_is_sent(double):
-    server = ModelServer(double.url)
-    server.post("/x", {"input": []})
-    server.close()
-    assert not {"authorization", "x-goog-api-key"} & set(double.requests[0].headers)
-
-
-def test_nothing_is_sent_before_the_first_request(double):
     ModelServer(double.url, api_key=KEY).close()
     assert double.requests == []
+    assert server.post("/embeddings", body) == {"path": "/v1/embeddings", "body": body}
+    for options in ({"api_key": KEY, "key_header": "x-goog-api-key"}, {}):
+        with closing(ModelServer(double.url, **options)) as other:
+            other.post("/x", {"input": []})
+    own, another, none = (request.headers for request in double.requests)
+    assert (own["authorization"], own["content-type"]) == (f"Bearer {KEY}", "application/json")
+    assert another["x-goog-api-key"] == KEY
+    assert "authorization" not in another
+    assert KEY not in double.requests[1].path
+    assert not {"authorization", "x-goog-api-key"} & set(none)
 
 
 # --- many requests ----------------------------------------------------------------------------------------------------
@@ -53,10 +41,8 @@ def test_no_more_than_so_many_at_once():
         meeting.wait(60)  # breaks, and fails the request, unless three are here together
         return echoed(request)
 
-    with ModelServerDouble(answer) as double:
-        server = ModelServer(double.url, concurrency=3, attempts=1)
+    with ModelServerDouble(answer) as double, closing(ModelServer(double.url, concurrency=3, attempts=1)) as server:
         server.map(partial(server.post, "/x"), [{"input": [number]} for number in range(12)])
-        server.close()
         assert double.most_at_once == 3
 
 
@@ -69,17 +55,9 @@ def test_the_first_failure_ends_the_others(server, double):
 
 @pytest.mark.slow
 def test_several_threads(server):
-    answers = [None] * 8
-
-    def ask(number):
-        answers[number] = server.post("/x", {"input": [number]})["body"]["input"]
-
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert answers == [[number] for number in range(8)]
+    with ThreadPoolExecutor(8) as threads:
+        answers = threads.map(lambda number: server.post("/x", {"input": [number]})["body"]["input"], range(8))
+        assert [*answers] == [[number] for number in range(8)]
 
 
 # --- nobody waits any more --------------------------------------------------------------------------------------------
@@ -114,32 +92,29 @@ def test_an_answer_that_nobody_waits_for_is_left(count):
 
 def test_a_wait_ends_when_nobody_waits_for_it():
     flag, clock = cancellation.Flag(), ManualClock()
-
-    def give_up():
-        until(lambda: clock.waits == [30])
-        flag.set()
-
-    thread = threading.Thread(target=give_up)
+    thread = threading.Thread(target=lambda: until(lambda: clock.waits == [30]) and flag.set())
     thread.start()
-    with ModelServerDouble(echoed, [status(429, Retry_After="30")]) as double:
-        server = ModelServer(double.url, clock=clock)
+    with (
+        ModelServerDouble(echoed, [status(429, Retry_After="30")]) as double,
+        closing(ModelServer(double.url, clock=clock)) as server,
+    ):
         with cancellation.abandoned_by(flag), pytest.raises(WorkAbandonedError):
             server.post("/x", {"input": []})
         thread.join()
         until(lambda: clock.waits == [])
-        server.close()
     assert len(double.requests) == 1
 
 
 def test_a_wait_lasts_as_long_as_the_server_asks():
     clock = ManualClock()
-    with ModelServerDouble(echoed, [status(429, Retry_After="30")]) as double:
-        server = ModelServer(double.url, clock=clock)
-        begun = clock.monotonic()
-        with clock.passing(1):
-            server.post("/x", {"input": []})
+    begun = clock.monotonic()
+    with (
+        ModelServerDouble(echoed, [status(429, Retry_After="30")]) as double,
+        closing(ModelServer(double.url, clock=clock)) as server,
+        clock.passing(1),
+    ):
+        server.post("/x", {"input": []})
         assert clock.monotonic() - begun >= 30
-        server.close()
 
 
 def test_a_look_up_that_hangs_is_left_behind(monkeypatch):
@@ -189,25 +164,15 @@ def test_closing_during_a_request(pauses):
             server.post("/x", {"input": []})
 
 
-@pytest.mark.parametrize("address", [
-    *("", "localhost:8080", "ftp://host", "http://", "http:///v1", "//h"),
-    *("http://a b/", "http://h:x/", "http://h:99999/", "http://h\n/", "http://[::1/"),
+@pytest.mark.parametrize(("message", "addresses"), [
+    ("must have the form", ("", "localhost:8080", "ftp://host", "http://", "http:///v1", "//h", "http://a b/")),
+    ("must have the form", ("http://h:x/", "http://h:99999/", "http://h\n/", "http://[::1/")),
+    ("must not hold a user or password", ("http://user:hunter2@h/", "https://hunter2@h", "http://:hunter2@h")),
+    ("must not hold a query", ("http://h/v1?key=hunter2", "http://h/v1#hunter2")),
 ])  # fmt: skip
-def test_addresses_that_are_none(address):
-    with pytest.raises(ConfigurationError, match="must have the form"):
-        ModelServer(address)
-
-
-@pytest.mark.parametrize("address", ["http://user:hunter2@h/", "https://hunter2@h", "http://:hunter2@h"])
-def test_addresses_hold_no_passwords(address):
-    with pytest.raises(ConfigurationError, match="must not hold a user or password") as caught:
-        ModelServer(address)
-    assert "hunter2" not in str(caught.value)
-
-
-def test_addresses_hold_no_queries():
-    for address in ("http://h/v1?key=hunter2", "http://h/v1#hunter2"):
-        with pytest.raises(ConfigurationError, match="must not hold a query") as caught:
+def test_addresses_that_are_none_and_what_they_must_not_hold(message, addresses):
+    for address in addresses:
+        with pytest.raises(ConfigurationError, match=message) as caught:
             ModelServer(address)
         assert "hunter2" not in str(caught.value)
 
@@ -225,20 +190,14 @@ def test_hosts(address, host, is_local):
     assert (server.host, server.is_local) == (host, is_local)
 
 
-@pytest.mark.parametrize("options", [
-    {"api_key": ""},
-    {"api_key": "  "},
-    {"api_key": "hunter2\n"},
-    {"api_key": "hunter2ß"},
-    {"timeout": 0},
-    {"timeout": float("nan")},
-    {"timeout": 3601},
-    {"attempts": 0},
-    {"attempts": 21},
-    {"concurrency": 0},
-    {"concurrency": 65},
+@pytest.mark.parametrize(("option", "values"), [
+    ("api_key", ("", "  ", "hunter2\n", "hunter2ß")),
+    ("timeout", (0, float("nan"), 3601)),
+    ("attempts", (0, 21)),
+    ("concurrency", (0, 65)),
 ])  # fmt: skip
-def test_parameters_out_of_range(options):
-    with pytest.raises(ConfigurationError, match=next(iter(options))) as caught:
-        ModelServer("http://localhost", **options)
-    assert "hunter2" not in str(caught.value)
+def test_parameters_out_of_range(option, values):
+    for value in values:
+        with pytest.raises(ConfigurationError, match=option) as caught:
+            ModelServer("http://localhost", **{option: value})
+        assert "hunter2" not in str(caught.value)

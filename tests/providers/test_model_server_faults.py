@@ -4,7 +4,8 @@ import json
 import logging
 import socket
 import threading
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from functools import partial
@@ -36,15 +37,24 @@ def refused(server, path="/x", body=None):
 retryable = st.one_of(st.sampled_from(RETRIED).map(status), st.just(cut))
 
 
+@contextmanager
+def served(faults=(), **options):
+    """A server with faults and a client without pauses, both closed at the end."""
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        ModelServerDouble(echoed, faults) as double,
+        closing(ModelServer(double.url, **options)) as server,
+    ):
+        patch.setattr(module, "_pause", AsyncMock())
+        yield double, server
+
+
 @pytest.mark.slow
 @settings(max_examples=examples(30))
 @given(faults=st.lists(retryable, max_size=4))
 def test_whatever_passes_by_itself_is_tried_again(faults):
-    with pytest.MonkeyPatch.context() as patch, ModelServerDouble(echoed, faults) as double:
-        patch.setattr(module, "_pause", AsyncMock())
-        server = ModelServer(double.url, attempts=5)
+    with served(faults, attempts=5) as (double, server):
         assert server.post("/x", {"input": ["t"]})["body"] == {"input": ["t"]}
-        server.close()
         assert len(double.requests) == len(faults) + 1
 
 
@@ -53,31 +63,32 @@ def test_whatever_passes_by_itself_is_tried_again(faults):
 @given(count=st.integers(0, 30), concurrency=st.integers(1, 8), faults=st.lists(retryable, max_size=4))
 def test_many_requests_are_those_of_each(count, concurrency, faults):
     bodies = [{"input": [number]} for number in range(count)]
-    with pytest.MonkeyPatch.context() as patch, ModelServerDouble(echoed, faults if count else []) as double:
-        patch.setattr(module, "_pause", AsyncMock())
-        server = ModelServer(double.url, concurrency=concurrency)
+    with served(faults if count else [], concurrency=concurrency) as (_, server):
         assert [answer["body"] for answer in server.map(partial(server.post, "/x"), bodies)] == bodies
-        server.close()
 
 
-def test_the_last_status_is_reported(server, double, pauses):
+def test_the_last_status_is_reported_and_others_are_not_tried_again(server, double, pauses):
     for number, code in enumerate(RETRIED, start=1):
         double.then(*[status(code)] * 5)
         error = refused(server)
         assert error.status == code
         assert f"{server.host}/x answered {code}" in str(error)
-        assert len(double.requests) == 5 * number
-        assert len(pauses) == 4 * number
-
-
-def test_other_statuses_are_not_tried_again(server, double, pauses):
-    for number, code in enumerate(REFUSED, start=1):
-        double.then(status(code, {"error": {"message": "no"}}, Location="http://127.0.0.1:9/elsewhere"))
-        error = refused(server)
-        assert error.status == code
-        assert f"{server.host}/x answered {code}; " in str(error)
-        assert len(double.requests) == number
-        assert pauses == []
+        assert (len(double.requests), len(pauses)) == (5 * number, 4 * number)
+    pauses.clear()
+    with ModelServerDouble(echoed) as other:
+        told = {code: f"{server.host}/x answered {code}; " for code in REFUSED}
+        faults = [(code, {"Location": f"{other.url}/v1/x"}, [told[code]]) for code in REFUSED]
+        faults += [(307, {"Location": f"{other.url}/v1/x"}, ["redirects are not followed"])]
+        for wait in ("61", "9" * 400, "Wed, 21 Oct 2099 07:28:00 GMT"):  # a long wait is left to the caller
+            faults.append((503, {"Retry_After": wait}, ["asks to wait", "try again later"]))
+        for code, headers, words in faults:
+            double.requests.clear()
+            double.then(status(code, {"error": {"message": "no"}}, **headers))
+            error = refused(server)
+            assert error.status == code
+            assert all(part in str(error) for part in words)
+            assert (len(double.requests), pauses) == (1, [])
+        assert other.requests == []
 
 
 def test_waits_double_and_differ(server, double, pauses):
@@ -99,17 +110,6 @@ def test_a_server_may_say_how_long_to_wait(server, double, pauses):
     assert pauses[:2] == [7.0, 0.25]
     assert 20 < pauses[2] <= 30
     assert pauses[3] == 0.0
-
-
-def test_a_long_wait_is_left_to_the_caller(server, double, pauses):
-    for number, value in enumerate(("61", "9" * 400, "Wed, 21 Oct 2099 07:28:00 GMT"), start=1):
-        double.then(status(503, Retry_After=value))
-        error = refused(server)
-        assert error.status == 503
-        assert "asks to wait" in str(error)
-        assert "try again later" in str(error)
-        assert len(double.requests) == number
-        assert pauses == []
 
 
 def test_a_wait_that_cannot_be_read_is_passed_over():
@@ -155,12 +155,11 @@ def test_a_time_out_bounds_the_whole_answer(double, pauses):
     clock = ManualClock()
     slow = partial(drip, tick=lambda: clock.advance(1))
     double.then(slow, slow)
-    server = ModelServer(double.url, timeout=60, attempts=2, clock=clock)
-    error = refused(server, body={"input": ["a text that takes its time"] * 10})
+    with closing(ModelServer(double.url, timeout=60, attempts=2, clock=clock)) as server:
+        error = refused(server, body={"input": ["a text that takes its time"] * 10})
     assert "did not answer in time" in str(error)
     assert error.status is None
     assert len(double.requests) == 2
-    server.close()
 
 
 def test_a_time_out_bounds_the_headers_as_well(pauses):
@@ -174,21 +173,12 @@ def test_a_time_out_bounds_the_headers_as_well(pauses):
                 connection.sendall(b"x")
                 clock.advance(0.01)
 
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=serve, args=(listener,))
-        thread.start()
-        server = ModelServer(f"http://127.0.0.1:{listener.getsockname()[1]}", timeout=60, attempts=1, clock=clock)
-        assert "did not answer in time" in str(refused(server))
-        stopped.set()
-        thread.join()
-        server.close()
-
-
-def test_redirects_are_not_followed(server, double):
-    with ModelServerDouble(echoed) as other:
-        double.then(status(307, Location=f"{other.url}/v1/x"))
-        assert "redirects are not followed" in str(refused(server))
-        assert other.requests == []
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as threads:
+        threads.submit(serve, listener)
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        with closing(ModelServer(url, timeout=60, attempts=1, clock=clock)) as server:
+            assert "did not answer in time" in str(refused(server))
+            stopped.set()
 
 
 # --- secrets ----------------------------------------------------------------------------------------------------------
@@ -205,35 +195,29 @@ any_fault = st.one_of(
 @settings(max_examples=examples(40))
 @given(faults=st.lists(any_fault, min_size=3, max_size=3), text=quiet_text)
 def test_keys_and_texts_are_never_told(faults, text):
-    with pytest.MonkeyPatch.context() as patch, all_log_lines() as records, ModelServerDouble(echoed, faults) as double:
-        patch.setattr(module, "_pause", AsyncMock())
-        server = ModelServer(double.url, api_key=KEY, attempts=3)
+    with all_log_lines() as records, served(faults, api_key=KEY, attempts=3) as (_, server):
         told = [repr(server), str(server)]
         try:
             server.post("/x", {"input": [text]})
         except ModelServerError as error:
             told += shown(error)
-        server.close()
     assert records
     assert not [line for line in [*told, *records] if KEY in line or text in line]
 
 
 def test_of_errors_only_the_names_that_servers_document_are_quoted(server, double):
+    unknown = ("text", 1, None, [], {"error": ["x"]}, {"error": {"code": KEY, "type": ["x"]}})
+    both = {"code": "model_not_found", "type": "invalid_request_error"}
     for body, quoted in (
         ({"error": {"code": "insufficient_quota", "type": "insufficient_quota", "message": "m"}}, "insufficient_quota"),
         ({"error": {"code": 400, "status": "INVALID_ARGUMENT", "message": "m"}}, "INVALID_ARGUMENT"),
         ({"error": "m", "error_type": "Overloaded"}, "Overloaded"),
         ({"object": "error", "type": "BadRequestError", "code": 400}, "BadRequestError"),
-        (
-            {"error": {"code": "model_not_found", "type": "invalid_request_error"}},
-            "model_not_found, invalid_request_error",
-        ),
+        ({"error": both}, "model_not_found, invalid_request_error"),
+        *((other, "") for other in unknown),
     ):
         double.then(status(400, body))
-        assert f"answered 400 ({quoted}); " in str(refused(server))
-    for other in ("text", 1, None, [], {"error": ["x"]}, {"error": {"code": KEY, "type": ["x"]}}):
-        double.then(status(400, other))
-        assert "answered 400; " in str(refused(server))
+        assert f"answered 400{quoted and f' ({quoted})'}; " in str(refused(server))
 
 
 def test_a_refused_key_is_named_by_its_variable(double):
@@ -242,37 +226,28 @@ def test_a_refused_key_is_named_by_its_variable(double):
         (None, "OPENAI_API_KEY", "the server needs a key: set the environment variable OPENAI_API_KEY"),
         (KEY, None, "check the key in api_key"),
     ]:
-        server = ModelServer(double.url, api_key=key, key_variable=variable)
-        for code in (401, 403):
-            double.then(status(code))
-            assert part in str(refused(server))
-        server.close()
+        with closing(ModelServer(double.url, api_key=key, key_variable=variable)) as server:
+            for code in (401, 403):
+                double.then(status(code))
+                assert part in str(refused(server))
 
 
-def test_a_key_without_encryption_is_logged_once(monkeypatch, caplog):
+def test_a_key_without_encryption_is_logged_once_and_this_machine_asked_without_a_proxy(double, monkeypatch, caplog):
+    monkeypatch.setenv("no_proxy", "")
     with ModelServerDouble(echoed) as proxy:
-        monkeypatch.setenv("http_proxy", proxy.url)
-        monkeypatch.setenv("no_proxy", "")
-        server = ModelServer("http://models.example/v1", api_key=KEY)
-        for _ in range(3):
+        for name in ("http_proxy", "https_proxy", "all_proxy"):
+            monkeypatch.setenv(name, proxy.url)
+        with closing(ModelServer(double.url, api_key=KEY)) as server:
             server.post("/x", {"input": []})
-        server.close()
+        assert proxy.requests == []
+        assert "without encryption" not in caplog.text
+        with closing(ModelServer("http://models.example/v1", api_key=KEY)) as server:
+            for _ in range(3):
+                server.post("/x", {"input": []})
         # The proxy of the environment was used, as for any other address.
         assert {request.path for request in proxy.requests} == {"http://models.example/v1/x"}
     warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert warnings == ["the key for models.example travels without encryption; use https"]
-
-
-def test_this_machine_is_asked_without_a_proxy(double, monkeypatch, caplog):
-    with ModelServerDouble(echoed) as proxy:
-        for name in ("http_proxy", "https_proxy", "all_proxy"):
-            monkeypatch.setenv(name, proxy.url)
-        monkeypatch.setenv("no_proxy", "")
-        server = ModelServer(double.url, api_key=KEY)
-        server.post("/x", {"input": []})
-        server.close()
-        assert proxy.requests == []
-    assert "without encryption" not in caplog.text
 
 
 def test_proxy_settings_that_cannot_be_used(monkeypatch):
