@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from semlex import F, _core
 from semlex.errors import ConfigurationError, ValidationError
 from semlex.filters import forms, text
-from semlex.filters.evaluate import holds
+from semlex.filters.evaluate import failing, holds
 from semlex.filters.fields import RESERVED, Field, exact, json_text
 from semlex.filters.forms import filter_tree, mapping_of_tree, tree_of_mapping
 from semlex.filters.text import tree_of_text
-from semlex.filters.tree import MAX_CONDITIONS, MAX_DEPTH, Operator, condition
-from tests.support.filter_trees import NAMES, all_trees, values
+from semlex.filters.tree import MAX_CONDITIONS, MAX_DEPTH, Group, Operator, condition
+from tests.support.filter_trees import NAMES, all_trees, documents, metadata_trees, values
 from tests.support.folders import documentation
 
 
@@ -320,3 +320,22 @@ def test_no_text_is_another_error(written):
         except ValidationError as error:
             told = str(error)
             assert told
+
+
+# --- the parts that do not hold of a document -------------------------------------------------------------------------
+@given(metadata_trees, documents)
+def test_parts_fail_just_where_the_filter_does(tree, document):
+    parts = failing(tree, document)
+    assert (parts == []) == holds(tree, document)
+    assert not any(holds(part, document) for part in parts)
+    # Each is the smallest: no *and*, of which one part would say it.
+    assert not any(isinstance(part, Group) and part.word == "and" for part in parts)
+
+
+def test_known_parts():
+    tree = tree_of_text("year > 2020 and (lang == 'de' or lang == 'fr') and not draft == true and exists tags")
+    document = {"year": 2019, "lang": "en", "draft": True, "tags": ["a"]}
+    assert [str(part) for part in failing(tree, document)] == [
+        "year > 2020", 'lang == "de" or lang == "fr"', "draft != true",
+    ]  # fmt: skip
+    assert failing(tree, {"year": 2021, "lang": "de", "tags": []}) == []

@@ -9,13 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from semlex.ingest.document_chunks import Chunker
+from semlex.models.tokenizer import WordCounter
 from semlex.options.collection import ChunkSettings
-from semlex.search.passages import Around, document_of, joined, placed
+from semlex.search.passages import Around, document_of, headings_of, joined, placed, text_of
 from semlex.search.steps import at_most_per_document, diversified, relevances, without_near_duplicates
 from semlex.store.query.surroundings import PlacedChunk
-from semlex.types.documents import line_breaks
+from semlex.types.documents import StoredChunk, line_breaks
 from semlex.types.results import SearchResult
 from tests.core.test_texts import slow_shingles
+from tests.support.markdown_texts import STRUCTURES, TEXT
 from tests.support.placed_documents import AROUND, documents, hit_of, near, searches, stored
 
 # Ten thousand examples of whole documents take minutes.
@@ -245,3 +248,87 @@ def test_diversity_of_nothing_is_the_order_of_the_search_and_equals_keep_theirs(
 def test_relevance_without_scores_that_tell_hits_apart(scores):
     hits = [SearchResult("t", id=str(n), **scores) for n in range(3)]
     assert relevances(hits).tolist() == ([1, 1, 1] if "fused_score" in scores else [1, 0.5, 0])
+
+
+# --- a document put together again of its chunks ----------------------------------------------------------------------
+
+PAGE = """# Keys
+
+About keys.
+
+## Rotation
+
+Rotate a key every ninety days.
+
+### Tools
+
+The vault.
+
+## Rotation
+
+Once more.
+
+# Locks
+
+## Doors
+
+Closed.
+"""
+
+
+def chunks_of(text, structure, settings):
+    chunks = Chunker(WordCounter(), settings).cut(text, structure).chunks
+    return [
+        StoredChunk(
+            chunk.text, id=str(chunk.chunk_no), heading_path=chunk.heading_path, char_start=chunk.char_start,
+            char_end=chunk.char_end, line=chunk.line,
+        )
+        for chunk in chunks
+    ]  # fmt: skip
+
+
+CUTTINGS = st.sampled_from([ChunkSettings(16, 0, 0), ChunkSettings(16, 7, 8), ChunkSettings(500, 50, 32)])
+
+
+@given(text=TEXT, structure=st.sampled_from(STRUCTURES), settings=CUTTINGS)
+def test_a_text_comes_back_but_for_blanks(text, structure, settings):
+    back = text_of(chunks_of(text, structure, settings))
+    assert "".join(back.split()) == "".join(text.split())
+
+
+@given(text=TEXT, structure=st.sampled_from(STRUCTURES), settings=CUTTINGS)
+def test_headings_are_in_order_and_lead_to_chunks(text, structure, settings):
+    chunks = chunks_of(text, structure, settings)
+    headings = headings_of(chunks, structure)
+    lines = [heading.line or 0 for heading in headings]
+    assert lines == sorted(lines)
+    assert all(1 <= line <= len(text.splitlines()) for line in lines)
+    assert {one for heading in headings for one in heading.chunk_ids} <= {chunk.id for chunk in chunks}
+    assert all(heading.chunk_ids and heading.title for heading in headings)
+
+
+@pytest.mark.parametrize("settings", [ChunkSettings(16, 0, 0), ChunkSettings(500, 50, 32)])
+def test_headings_do_not_depend_on_how_it_was_cut(settings):
+    headings = headings_of(chunks_of(PAGE, "markdown", settings), "markdown")
+    assert [(one.level, one.title, one.line) for one in headings] == [
+        (1, "Keys", 1),
+        (2, "Rotation", 5),
+        (3, "Tools", 9),
+        (2, "Rotation", 13),
+        (1, "Locks", 17),
+        (2, "Doors", 19),
+    ]
+
+
+def test_added_chunks_have_the_headings_that_they_brought():
+    chunks = [
+        StoredChunk("One.", id="a", heading_path=("Keys",)),
+        StoredChunk("Two.", id="b", heading_path=("Keys", "Rotation")),
+        StoredChunk("Three.", id="c", heading_path=("Keys", "Rotation")),
+    ]
+    found = headings_of(chunks, "markdown")
+    assert [(one.level, one.title, one.line, one.chunk_ids) for one in found] == [
+        (1, "Keys", None, ("a",)),
+        (2, "Rotation", None, ("b", "c")),
+    ]
+    assert text_of(chunks) == "One.\n\nTwo.\n\nThree."

@@ -1,10 +1,15 @@
 """What reaches the terminal: places that can be opened, marks that are the search's, and nothing that steers."""
 
+import inspect
 import io
 import json
 import os
 import re
+import stat
+import sys
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -12,13 +17,16 @@ from hypothesis import strategies as st
 from rich.text import Text
 
 from semlex import _core
-from semlex.cli import output, terminal
+from semlex.cli import editor, output, terminal
 from semlex.cli import terminal as progress_display
 from semlex.cli.commands.collections import print_collections
-from semlex.cli.output import best_match, location_of, number, print_json, print_results
+from semlex.cli.context import OUTPUT, SERVER, Context, with_context
+from semlex.cli.options import AsJson
+from semlex.cli.output import Columns, best_match, choosing, json_text, location_of, number, print_json, print_results
 from semlex.cli.reports import print_report
 from semlex.cli.terminal import SafeConsole, marked_text, one_line, printable, progress_bar
 from semlex.diagnostics.status import CountedCollection
+from semlex.errors import ConfigurationError
 from semlex.ingest.files.discovery import FileProblem
 from semlex.ingest.progress import IndexReport, Progress
 from semlex.progress import ProgressLines
@@ -218,3 +226,202 @@ def test_progress_is_shown_where_it_is_wanted(monkeypatch):
     assert streams.out.getvalue() == ""
     with progress_bar(shown=False) as step:
         assert step is None
+
+
+# --- what --fields chooses of objects ---------------------------------------------------------------------------------
+
+NAME = st.sampled_from(["a", "b", "c"])
+VALUE = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(st.sampled_from('x\t\n"\x1b'), max_size=4),
+    lambda inside: st.lists(inside, max_size=3) | st.dictionaries(NAME, inside, max_size=3),
+    max_leaves=8,
+)
+OBJECT = st.dictionaries(NAME, VALUE, min_size=1, max_size=3)
+
+
+NAMES = st.lists(NAME, min_size=1, max_size=3, unique=True)
+
+
+def printed(columns, *values):
+    return [*(line for value in values for line in columns.lines(value)), *columns.end()]
+
+
+@pytest.mark.slow
+@given(values=st.lists(OBJECT, max_size=5), names=NAMES, header=st.booleans())
+def test_lines_have_the_keys_of_the_objects_that_have_them(values, names, header):
+    having = [value for value in values if value.keys() >= set(names)]
+    if values and not having:
+        with pytest.raises(ConfigurationError, match="--fields"):
+            printed(Columns(tuple(names), as_json=True, header=header), *values)
+        return
+    objects = [json.loads(line) for line in printed(Columns(tuple(names), as_json=True, header=header), *values)]
+    assert objects == [{name: value[name] for name in names} for value in having]
+    lines = printed(Columns(tuple(names), as_json=False, header=header), *values)
+    assert len(lines) == len(having) + header
+    assert all(line.count("\t") == len(names) - 1 and line.isprintable() == ("\t" not in line) for line in lines)
+
+
+def test_keys_inside_of_objects_and_lists():
+    value = {"metadata": {"year": 2020, "a.b": 1}, "path": ["x", "y"], "hits": [{"id": 1}, {"id": 2}, {}]}
+    columns = Columns(("metadata.year", "metadata.a.b", "path.1", "path.7", "hits.id"), as_json=False, header=False)
+    assert printed(columns, value) == ["2020\t1\ty\t\t[1, 2]"]
+
+
+def test_what_no_object_has_is_told(capsys):
+    columns = Columns(("id", "metadata.yaer"), as_json=False, header=True)
+    assert printed(columns, {"id": "x", "metadata": {"year": 1}}) == ["id\tmetadata.yaer", "x\t"]
+    assert "'metadata.yaer': did you mean metadata.year" in capsys.readouterr().err
+    with pytest.raises(ConfigurationError, match="'idd': did you mean id"):
+        printed(Columns(("idd",), as_json=False, header=True), {"id": 1})
+    with pytest.raises(ConfigurationError, match="no line of --json has all of"):
+        printed(Columns(("a", "b"), as_json=False, header=True), {"a": 1}, {"b": 1})
+
+
+def test_warnings_of_lines_that_are_left_out_are_told(capsys):
+    columns = Columns(("id",), as_json=True, header=True)
+    assert printed(columns, {"id": 1}, {"type": "summary", "warnings": ["words alone\nanswered"]}) == ['{"id": 1}']
+    assert "note: words alone\\nanswered" in capsys.readouterr().err
+
+
+def test_nothing_found_is_a_header():
+    assert printed(Columns(("id", "line"), as_json=False, header=True)) == ["id\tline"]
+    assert printed(Columns(("id", "line"), as_json=False, header=False)) == []
+    assert printed(Columns(("id", "line"), as_json=True, header=True)) == []
+
+
+def test_names_stand_between_commas():
+    with choosing(" id, line ,,id", as_json=False, header=True) as columns:
+        assert columns is not None
+        assert columns.names == ("id", "line")
+    with pytest.raises(ConfigurationError, match="commas"), choosing(" ,", as_json=False, header=True):
+        pass
+
+
+def test_control_characters_stay_inside_json():
+    assert json_text({"a": "\x1b[2J\u202e"}) == '{"a": "\\u001b[2J\\u202e"}'
+
+
+# --- options that several commands have -------------------------------------------------------------------------------
+def parameters(command):
+    return list(inspect.signature(command).parameters)
+
+
+def test_a_commands_own_options_come_first_or_where_the_dots_are():
+    def command(context, words, *, exact=False):
+        """Does nothing."""
+
+    first = with_context("collection", *SERVER)(command)
+    assert parameters(first) == ["words", "exact", "collection", *SERVER, *OUTPUT]
+    assert parameters(with_context("collection", ..., *SERVER)(command)) == [
+        "collection", "words", "exact", *SERVER, *OUTPUT
+    ]  # fmt: skip
+    assert (first.__name__, first.__doc__) == ("command", "Does nothing.")
+    shared = inspect.signature(first).parameters["as_json"]
+    assert (get_args(shared.annotation), shared.default) == (get_args(AsJson), False)
+
+
+@pytest.mark.parametrize(("names", "model"), [(("collection",), "none"), (SERVER, None)])
+def test_a_command_that_opens_a_collection_and_names_no_model_needs_none(names, model):
+    seen = []
+
+    @with_context(*names)
+    def command(context):
+        seen.append(context)
+
+    command(**dict.fromkeys(names), as_json=True, shown_fields=None, header=True)
+    assert (seen[0].embedding_model, seen[0].as_json) == (model, True)
+
+
+def test_an_option_that_is_no_shared_one_is_refused_when_the_command_is_made():
+    with pytest.raises(KeyError, match="colection"):
+
+        @with_context("colection")
+        def command(context):
+            del context
+
+
+def test_a_value_is_json_or_text(capsys):
+    shown = []
+    Context().emit({"a": 1}, lambda: shown.append("text"))
+    assert (shown.pop(), capsys.readouterr().out) == ("text", "")
+    Context(as_json=True).emit([{"a": 1}, {"a": 2}], lambda: shown.append("text"))
+    assert (shown, capsys.readouterr().out) == ([], '{"a": 1}\n{"a": 2}\n')
+    Context(as_json=True).emit(Context(collection="c"), lambda: shown.append("text"))
+    assert capsys.readouterr().out.startswith('{"collection": "c", "database_url": null, ')
+
+
+# --- places of hits in an editor --------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("named", "expected"), [
+    ("vim", ["vim", "+7", "/d/a b.md"]),
+    ("/usr/bin/nano -l", ["/usr/bin/nano", "-l", "+7", "/d/a b.md"]),
+    ("emacsclient -n", ["emacsclient", "-n", "+7", "/d/a b.md"]),
+    ("code --wait", ["code", "--wait", "-g", "/d/a b.md:7"]),
+    ("less", ["less", "/d/a b.md"]),
+    ("'/opt/my editor/run'", ["/opt/my editor/run", "/d/a b.md"]),
+])  # fmt: skip
+def test_how_editors_are_told_a_line(named, expected, monkeypatch):
+    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.setenv("EDITOR", named)
+    assert editor.editor_command(editor._editor(), Path("/d/a b.md"), 7) == expected
+    assert editor.editor_command(["vim"], Path("/d/a"), None) == ["vim", "/d/a"]
+
+
+@given(name=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="/\0"), min_size=1, max_size=20))
+def test_a_path_is_one_argument_whatever_is_in_it(name):
+    path = Path("/folder") / name
+    for program in ("vim", "less", "code"):
+        *_, last = editor.editor_command([program], path, 3)
+        assert last.removesuffix(":3") == str(path)
+        assert last.startswith("/")
+
+
+def test_no_shell_reads_the_path(tmp_path, monkeypatch):
+    file = tmp_path / "$(touch made); a.md"
+    file.write_text("one\ntwo\n")
+    seen = tmp_path / "seen"
+    program = tmp_path / "editor.py"
+    program.write_text(f"#!{sys.executable}\nimport sys\nopen({str(seen)!r}, 'w').write('|'.join(sys.argv[1:]))\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.setenv("EDITOR", str(program))
+    hit = SearchResult("two", id="a", root=str(tmp_path), source_document=file.name, line=2)
+    editor.open_hit([hit], 1)
+    assert seen.read_text() == str(file)
+    assert not (tmp_path / "made").exists()
+
+
+def test_what_cannot_be_opened_is_told(tmp_path, monkeypatch):
+    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.setenv("EDITOR", "no-such-editor")
+    (tmp_path / "a.md").touch()
+    there = SearchResult("x", id="x", root=str(tmp_path), source_document="a.md")
+    gone = SearchResult("x", id="x", root=str(tmp_path), source_document="b.md")
+    for hits, place, said in (
+        ([], 1, "nothing was found"),
+        ([there], 2, "no hit 2 to open: there are hits 1 to 1"),
+        ([SearchResult("x", id="added")], 1, "semlex documents show added"),
+        ([gone], 1, r"the file .*b\.md is gone: semlex documents show x"),
+        ([there], 1, "no-such-editor cannot be run"),
+    ):
+        with pytest.raises(ConfigurationError, match=said):
+            editor.open_hit(hits, place)
+    for named, said in (("", "export EDITOR=vim"), ("'vim", "a quote is not closed"), ("false", "ended with code 1")):
+        monkeypatch.setenv("EDITOR", named)
+        with pytest.raises(ConfigurationError, match=said):
+            editor.open_hit([there], 1)
+
+
+def test_a_pdf_is_opened_at_its_page_or_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    path = Path("/d/a.pdf")
+    with pytest.raises(
+        ConfigurationError, match=r"cannot show /d/a.pdf: open it in its own program at p. 36; programs"
+    ):
+        editor.viewer_command(path, "p. 36", 36)
+    okular = tmp_path / "okular"
+    okular.write_text("#!/bin/sh\n")
+    okular.chmod(0o755)
+    assert editor.viewer_command(path, "p. 36", 36) == [str(okular), "--page", "36", "/d/a.pdf"]
+    with pytest.raises(ConfigurationError, match=r"own program at sheet Prices, row 4$"):
+        editor.viewer_command(Path("/d/a.xlsx"), "sheet Prices, row 4", None)

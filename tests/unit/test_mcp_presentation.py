@@ -1,9 +1,11 @@
-"""What errors say to an assistant: tools where there are some, commands for the person who has a shell."""
+"""What an assistant is shown: results in which everything is seen, and errors that name tools."""
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from semlex.server.mcp.access import OFFERS
-from semlex.server.mcp.presentation import FOR_THE_PERSON, TOOLS, in_tools
+from semlex.server.mcp.presentation import FOR_THE_PERSON, TOOLS, cleaned, in_tools, tool_result
 
 ALL = {offer.name for offer in OFFERS}
 READING = {offer.name for offer in OFFERS if offer.reads_only}
@@ -31,3 +33,19 @@ def test_a_tool_that_is_not_there_is_not_named():
 
 def test_every_tool_that_is_named_is_one():
     assert set(TOOLS.values()) <= ALL
+
+
+# --- results ----------------------------------------------------------------------------------------------------------
+
+texts = st.text(max_size=30) | st.text(st.characters(max_codepoint=127), max_size=30)
+
+
+@given(text=texts, metadata=st.dictionaries(texts, texts | st.lists(texts, max_size=2), max_size=3))
+@example(text="a\rb", metadata={})
+@example(text="a\x1bb", metadata={})
+@example(text="a\\rb", metadata={"\x0c": "\x08"})
+@example(text="é\u200bü", metadata={})
+def test_the_structure_is_cleaned(text, metadata):
+    """The slow twin cleans every result."""
+    value = {"collection": "a", "chunk": {"content": text, "metadata": metadata, "page": None}, "start": 0}
+    assert tool_result(value, text).structured_content == cleaned(value)

@@ -1,0 +1,300 @@
+"""Callers that wait for each other: of a loop in a thread, of a lock, of readers and of connections."""
+
+import asyncio
+import threading
+from contextlib import ExitStack
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from semlex.errors import ConfigurationError, ConnectionFailedError, WorkAbandonedError
+from semlex.models.local.fair_lock import FairLock
+from semlex.retriever.synchronous import LoopRunner, LoopThread
+from semlex.store.postgres.pool import ConnectionQueue
+from semlex.store.postgres.snapshot import Turns
+from tests.support.manual_clock import ManualClock
+from tests.support.waiting import LIMIT, Rounds, turns, until
+
+
+class Opened:
+    """What a runner opens; it notes what happens to its calls."""
+
+    def __init__(self):
+        self.began, self.ended = threading.Event(), threading.Event()
+
+    async def initialize(self): ...
+
+    async def close(self): ...
+
+    async def double(self, number):
+        await asyncio.sleep(0)
+        return 2 * number, threading.current_thread().name
+
+    async def fail(self):
+        raise KeyError("gone")
+
+    async def hang(self):
+        self.began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.ended.set()
+
+
+@pytest.fixture
+def opened():
+    return Opened()
+
+
+@pytest.fixture
+def runner(opened):
+    runner = LoopRunner(opened)
+    runner.initialize()
+    yield runner
+    runner.close()
+
+
+async def test_results_and_errors_arrive(runner, opened):
+    found = await asyncio.gather(*(runner.awaited(opened.double, number) for number in range(20)))
+    assert found == [(2 * number, "semlex-loop") for number in range(20)]
+    with pytest.raises(KeyError, match="gone"):
+        await runner.awaited(opened.fail)
+
+
+async def test_the_caller_s_loop_goes_on(runner, opened):
+    waiting = asyncio.create_task(runner.awaited(opened.hang))
+    assert await asyncio.to_thread(opened.began.wait, 60)
+    assert await runner.awaited(opened.double, 4) == (8, "semlex-loop")
+    assert not waiting.done()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert await asyncio.to_thread(opened.ended.wait, 60)  # the call was stopped with its caller
+
+
+async def test_a_call_ends_when_another_thread_closes(runner, opened):
+    waiting = asyncio.create_task(runner.awaited(opened.hang))
+    assert await asyncio.to_thread(opened.began.wait, 60)
+    await asyncio.to_thread(runner.close)
+    with pytest.raises(WorkAbandonedError, match="closed"):
+        await waiting
+    with pytest.raises(ConfigurationError, match="was closed"):
+        await runner.awaited(opened.double, 1)
+
+
+def test_ctrl_c_while_a_call_is_handed_over_ends_an_iteration(runner, opened, monkeypatch):
+    submit = LoopThread._submit
+
+    async def numbers():
+        yield 1
+        await opened.hang()
+
+    def interrupted(self, method):
+        submit(self, method)
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    items = runner.iterate(numbers())
+    assert next(items) == 1
+    monkeypatch.setattr(LoopThread, "_submit", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        next(items)
+    assert opened.ended.is_set() or not opened.began.is_set()
+
+
+# --- a lock that is given to whom waits longest -----------------------------------------------------------------------
+def test_a_thread_that_comes_back_at_once_lets_the_waiting_one_in_first():
+    turns, order = FairLock(), []
+
+    def search():
+        with turns:
+            order.append("search")
+
+    other = threading.Thread(target=search)
+    with turns:
+        order.append("batch 1")
+        other.start()
+        until(lambda: turns._waiting)
+    with turns:
+        order.append("batch 2")
+    other.join(LIMIT)
+    assert order == ["batch 1", "search", "batch 2"]
+
+
+@given(st.integers(2, 5), st.integers(1, 30))
+def test_one_at_a_time_in_the_order_of_arrival(threads, rounds):
+    turns, inside, most, total = FairLock(), [0], [0], [0]
+
+    def work():
+        for _ in range(rounds):
+            with turns, turns:
+                inside[0] += 1
+                most[0] = max(most[0], inside[0])
+                total[0] += 1
+                inside[0] -= 1
+
+    workers = [threading.Thread(target=work) for _ in range(threads)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(LIMIT)
+    assert (most[0], total[0], turns._owner, list(turns._waiting)) == (1, threads * rounds, None, [])
+
+
+def test_an_error_inside_lets_the_next_one_in():
+    turns = FairLock()
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError), turns:
+            divmod(1, 0)
+    assert turns._owner is None
+
+
+def test_giving_up_before_and_after_the_gate_opens():
+    turns = FairLock()
+    first, second = threading.Lock(), threading.Lock()
+    for gate in (first, second):
+        gate.acquire()
+    with turns:
+        turns._waiting.extend([first, second])
+        turns._give_up(first)  # still waiting
+        assert list(turns._waiting) == [second]
+    assert turns._owner == -1  # the second one's gate is open
+    turns._give_up(second)
+    assert turns._owner is None
+    with turns:
+        pass
+
+
+# --- readers whose answers arrive together go on in order, one in a round of the loop ---------------------------------
+async def steps_of(count, steps, cancelled=()):
+    """Let readers take steps, all at once; return the round and the reader of each step."""
+    turns, rounds, taken = Turns(), Rounds(), list[tuple[int, int]]()
+
+    async def read(reader):
+        for _ in range(steps):
+            await turns.take()
+            taken.append((rounds.number, reader))
+
+    with ExitStack() as readers:
+        for _ in range(count):
+            readers.enter_context(turns.reader())
+        tasks = [asyncio.create_task(read(reader)) for reader in range(count)]
+        await asyncio.sleep(0)
+        for reader in cancelled:
+            tasks[reader].cancel()
+        await asyncio.wait(tasks)
+    return taken
+
+
+@given(count=st.integers(2, 12), steps=st.integers(1, 4))
+def test_each_step_has_a_round_of_its_own_and_readers_keep_their_order(count, steps):
+    taken = asyncio.run(steps_of(count, steps))
+    rounds = [number for number, _ in taken]
+    assert len(rounds) == len(set(rounds)) == count * steps
+    assert rounds[-1] - rounds[0] <= count * steps  # of the rounds in between, one is idle
+    # In the order in which they ask: the first one asks again before the others have begun.
+    everybody = list(range(count))
+    assert [reader for _, reader in taken] == [0, *everybody * (steps - 1), *everybody[1:]]
+
+
+@given(count=st.integers(2, 12), cancelled=st.sets(st.integers(0, 11)))
+def test_a_cancelled_reader_keeps_nobody_waiting(count, cancelled):
+    cancelled = {reader for reader in cancelled if reader < count}
+    taken = asyncio.run(steps_of(count, 2, cancelled))
+    finished = [reader for reader in range(count) if [one for _, one in taken].count(reader) == 2]
+    assert set(range(count)) - cancelled <= set(finished)
+
+
+def test_a_single_reader_never_waits():
+    taken = asyncio.run(steps_of(1, 5))
+    assert len({number for number, _ in taken}) == 1
+
+
+def test_turns_hold_in_a_later_event_loop():
+    turns = Turns()
+
+    async def read(*, stops):
+        with turns.reader(), turns.reader():
+            await turns.take()
+            if stops:  # so that the turn is never passed on
+                asyncio.get_running_loop().stop()
+            else:
+                await turns.take()
+
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(read(stops=True))
+    loop.run_forever()
+    loop.close()
+    assert task.done()
+    asyncio.run(asyncio.wait_for(read(stops=False), 60))
+
+
+# --- a queue for connections ------------------------------------------------------------------------------------------
+
+SECONDS = 10.0
+
+
+class Caller:
+    """Takes a place, and keeps it until it is let go."""
+
+    def __init__(self, queue, name, order):
+        self.leaves = asyncio.Event()
+        self.task = asyncio.create_task(self._take(queue, name, order))
+
+    async def _take(self, queue, name, order):
+        async with queue.place():
+            order.append(name)
+            await self.leaves.wait()
+
+    async def end(self):
+        self.leaves.set()
+        await self.task
+
+
+async def test_places_are_given_in_order_however_many_wait():
+    clock, order = ManualClock(), list[int]()
+    queue = ConnectionQueue(2, SECONDS, clock)
+    callers = [Caller(queue, number, order) for number in range(40)]
+    await turns()
+    assert (order, queue.waiting) == ([0, 1], 38)
+    for number, caller in enumerate(callers):
+        clock.advance(SECONDS * 0.9)  # each waits longer than that, but somebody always goes on
+        await caller.end()
+        await turns()
+        assert order == list(range(min(40, number + 3)))
+    assert queue.waiting == 0
+
+
+async def test_who_waits_while_nobody_goes_on_is_refused():
+    clock, order = ManualClock(), list[int]()
+    queue = ConnectionQueue(1, SECONDS, clock)
+    first, second, third = (Caller(queue, number, order) for number in range(3))
+    await clock.eventually_waited(SECONDS)
+    clock.advance(SECONDS)
+    for late in (second, third):
+        with pytest.raises(ConnectionFailedError, match=r"wait for 1 connections.*10 s; raise max_connections="):
+            await late.task
+    await first.end()
+    last = Caller(queue, 3, order)
+    await turns()
+    assert (order, queue.waiting) == ([0, 3], 0)
+    await last.end()
+
+
+async def test_who_is_cancelled_leaves_the_queue_and_keeps_no_place():
+    order = []
+    queue = ConnectionQueue(1, SECONDS, ManualClock())
+    first, second, third, fourth = (Caller(queue, number, order) for number in range(4))
+    await turns()
+    second.task.cancel()
+    await turns()
+    assert queue.waiting == 2
+    first.leaves.set()
+    await first.task
+    third.task.cancel()  # its place has come in the same moment
+    await turns()
+    assert order == [0, 3]
+    await fourth.end()
+    async with queue.place():
+        assert queue.waiting == 0
