@@ -52,9 +52,7 @@ def text_of(path):
 
 
 @pytest.mark.parametrize(("text", "found"), [
-    ("An error is told.", "is told"),
-    ("Files are\ntold.", "are\ntold"),
-    ("Build it anew.", "anew"),
+    ("An error is told.", "is told"), ("Files are\ntold.", "are\ntold"), ("Build it anew.", "anew"),
     ("It is no list.", "is no "),
     ("These are no\n    hits.", "are no\n"),
     ("There is none.", "There is none"),
@@ -62,8 +60,7 @@ def text_of(path):
     ("It stands in the table.", "stands in"),
     ("Words stand\nbeside it.", "stand\nbeside"),
     ("It ends by\nitself.", "by\nitself"),
-    ("Whoever asks", "Whoever"),
-    ("a table of yours", "of yours"),
+    ("Whoever asks", "Whoever"), ("a table of yours", "of yours"),
     ("where there is an index", "where there is"),
     ("what is stored says", "what is stored says"),
     ("It lets go of a lock.", "lets go of"),

@@ -206,10 +206,8 @@ def test_lengths_must_agree_and_hide_no_other_error():
 
 def test_all_errors_of_all_rows_come_at_once_and_ids_are_shortened():
     columns = [
-        ("a", "int2", [1, 99_999, None]),
-        ("b", "text", ["\0", SURROGATE, 3]),
-        ("c", "jsonb", [{1: 2}, None, {}]),
-    ]
+        ("a", "int2", [1, 99_999, None]), ("b", "text", ["\0", SURROGATE, 3]), ("c", "jsonb", [{1: 2}, None, {}]),
+    ]  # fmt: skip
     with pytest.raises(ValidationError) as caught:
         CopyEncoder(columns, ids=["i" * 500, SURROGATE, "third"])
     assert [(error.row, error.id, error.field, error.code) for error in caught.value.errors] == [

@@ -210,13 +210,8 @@ def test_refusals_name_the_argument(call, message):
 
 # --- weights, and candidates with both legs' scores -----------------------------------------------------------------
 @pytest.mark.parametrize(("weights", "expected"), [
-    (None, 0.25),
-    ({}, 0.25),
-    ({"vector": 0.7}, 0.7),
-    ({"keyword": 1}, 0.0),
-    ({"keyword": 0.75}, 0.25),
-    ({"vector": 3, "keyword": 1}, 0.75),
-    ({"vector": 0, "keyword": 9}, 0.0),
+    (None, 0.25), ({}, 0.25), ({"vector": 0.7}, 0.7), ({"keyword": 1}, 0.0), ({"keyword": 0.75}, 0.25),
+    ({"vector": 3, "keyword": 1}, 0.75), ({"vector": 0, "keyword": 9}, 0.0),
     ({"vector": 1e308, "keyword": 1e308}, 0.5),
 ], ids=str)  # fmt: skip
 def test_the_vectors_share(weights, expected):

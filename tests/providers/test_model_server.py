@@ -192,9 +192,7 @@ def test_hosts(address, host, is_local):
 
 @pytest.mark.parametrize(("option", "values"), [
     ("api_key", ("", "  ", "hunter2\n", "hunter2ß")),
-    ("timeout", (0, float("nan"), 3601)),
-    ("attempts", (0, 21)),
-    ("concurrency", (0, 65)),
+    ("timeout", (0, float("nan"), 3601)), ("attempts", (0, 21)), ("concurrency", (0, 65)),
 ])  # fmt: skip
 def test_parameters_out_of_range(option, values):
     for value in values:

@@ -71,9 +71,7 @@ TEXT = (
     ('Rotate a "key" ninety days', "altered", "Rotate a “key” every ninety\r\ndays"),
     ('Rotate a very "key" every', "altered", "Rotate a “key” every"),
     ("bananas are yellow", "not found", None),
-    ("blocking", "not found", None),
-    ("", "not found", None),
-    ("...", "not found", None),
+    ("blocking", "not found", None), ("", "not found", None), ("...", "not found", None),
     ("Rotate " * 1000, "not found", None),
 ])  # fmt: skip
 def test_examples(quote, verdict, place):

@@ -164,9 +164,7 @@ def test_a_probability_that_is_none_is_refused(probability):
     ({"parameters": {"slope": 1e999, "intercept": 0}}, "damaged"),
     ({"parameters": {"slope": 1}}, r"damaged calibration \(KeyError\)"),
     ({"learned_at": "yesterday"}, "damaged"),
-    ({"figures": {}}, "damaged"),
-    ({"figures": None}, "damaged"),
-    ({"depth": None}, "damaged"),
+    ({"figures": {}}, "damaged"), ({"figures": None}, "damaged"), ({"depth": None}, "damaged"),
 ])  # fmt: skip
 def test_what_is_no_curve_is_refused(change, told):
     with pytest.raises(ConfigurationError, match=f"it .*{told}"):

@@ -162,9 +162,7 @@ def test_several_errors_are_lines(count):
     ({"good": 1, "day": datetime.now(UTC).date(), "when": {1}}, "when"),
     ({"outer": {"inner": [float("nan")]}}, "outer"),
     ({"strange\nkey": float("nan")}, None),
-    ({"k" * 41: {1}}, None),
-    ({f"{HIDDEN}\0": 1}, None),
-    ({5: 1}, None),
+    ({"k" * 41: {1}}, None), ({f"{HIDDEN}\0": 1}, None), ({5: 1}, None),
 ])  # fmt: skip
 def test_the_key_of_refused_metadata_is_named(metadata, key):
     with pytest.raises(ValidationError) as caught:

@@ -84,9 +84,7 @@ JUDGEMENTS = {
     ("recall@1", [0.0, 0.0, 0.0, 0.0]),
     ("recall@3", [0.6666667, 1.0, 0.0, 0.0]),
     ("recall@10", [0.6666667, 1.0, 0.0, 1.0]),
-    ("mrr@10", [0.5, 0.5, 0.0, 0.25]),
-    ("success@3", [1.0, 1.0, 0.0, 0.0]),
-    ("success@10", [1.0, 1.0, 0.0, 1.0]),
+    ("mrr@10", [0.5, 0.5, 0.0, 0.25]), ("success@3", [1.0, 1.0, 0.0, 0.0]), ("success@10", [1.0, 1.0, 0.0, 1.0]),
 ])  # fmt: skip
 def test_measures_equal_trec_eval(name, values):
     function, depth = metrics.measure_named(name)

@@ -142,7 +142,5 @@ def test_the_place_is_that_of_the_excerpt():
     text = "# Keys\n\nOne.\n\nA key.\n"
     assert excerpts_of("keys", [text, "# Keys\n\nOne.", "a **key**", "none"], [None] * 4, lambda _: ENGLISH) == [
         ("One.\nA **key**.", text.index("key")),
-        ("One.", 2),
-        ("a **key**", 4),
-        ("none", None),
-    ]
+        ("One.", 2), ("a **key**", 4), ("none", None),
+    ]  # fmt: skip

@@ -201,13 +201,10 @@ def test_the_commit_counts_as_clean_when_only_results_changed(monkeypatch):
 @pytest.mark.parametrize(("given", "better", "bar", "verdict"), [
     ((100,), "lower", 100, "met"),
     ((101,), "lower", 100, "not met (within 10 %)"),
-    ((111,), "lower", 100, "not met"),
-    ((10, 1, 2), "higher", 2, "met"),
+    ((111,), "lower", 100, "not met"), ((10, 1, 2), "higher", 2, "met"),
     ((10, 1, 1.9), "higher", 2, "not met (within 10 %)"),
     ((10, 1, 1.7), "higher", 2, "not met"),
-    ((-0.001,), "higher", 0, "not met"),
-    ((NAN,), "higher", 1, ""),
-    ((1,), "higher", None, ""),
+    ((-0.001,), "higher", 0, "not met"), ((NAN,), "higher", 1, ""), ((1,), "higher", None, ""),
 ])  # fmt: skip
 def test_a_bar_is_met_or_not(given, better, bar, verdict):
     figure = Figure.judged(*given, unit="", bar=bar, better=better)

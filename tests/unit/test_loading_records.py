@@ -82,21 +82,16 @@ def test_rows_come_back_as_they_were_written(table, delimiter, mark):
 def is_number(text):
     whole, _, decimals = text.lstrip("+-").partition(".")
     digits = set(whole + decimals) <= set("0123456789") and (whole == "0" or whole[:1] not in ("", "0"))
-    return (
-        digits and len(text) - len(text.lstrip("+-")) <= 1 and max(len(whole), len(decimals)) <= 15 and text[-1] != "."
-    )
+    signs = len(text) - len(text.lstrip("+-"))
+    return digits and signs <= 1 and max(len(whole), len(decimals)) <= 15 and text[-1] != "."
 
 
 @pytest.mark.parametrize(("values", "stored"), [
     (["2010", " 9 ", ""], [2010, 9, None]),
-    (["1.50", "-3", "+0"], [1.5, -3, 0]),
-    (["007", "8"], ["007", "8"]),
-    (["1e3", "2"], ["1e3", "2"]),
+    (["1.50", "-3", "+0"], [1.5, -3, 0]), (["007", "8"], ["007", "8"]), (["1e3", "2"], ["1e3", "2"]),
     (["1,5", "2"], ["1,5", "2"]),
     (["1" * 15, "1"], [int("1" * 15), 1]),
-    (["1" * 16, "1"], ["1" * 16, "1"]),
-    (["\u0663", "1"], ["\u0663", "1"]),
-    (["", ""], ["", ""]),
+    (["1" * 16, "1"], ["1" * 16, "1"]), (["\u0663", "1"], ["\u0663", "1"]), (["", ""], ["", ""]),
 ])  # fmt: skip
 def test_a_column_of_numbers_is_stored_as_numbers(values, stored):
     out = io.StringIO()
@@ -122,6 +117,12 @@ def test_which_fields_are_text():
     assert texts(loaded) == ["first\nline", "third"]  # a row without text is left out
     assert load("a.csv", "id,text\n7,x\n", id_field="id").records[0].metadata == {"id": "7"}
     assert load("a.csv", "").records == load("a.csv", "a,b\n").records == []
+    # Those of JSON Lines may be numbers or missing.
+    lines = '{"a": 1.5, "b": null, "id": 1}\n\n{"b": "x", "id": "1"}\n{"c": true, "id": 2}\n'
+    loaded = load("a.jsonl", lines, text_fields=["a", "b"], id_field="id")
+    assert texts(loaded) == ["1.5", "x"]
+    assert [record.metadata for record in loaded.records] == [{"id": 1}, {"id": "1"}]
+    assert load("a.jsonl", "\n\n", text_fields=["a"]).text == ""
 
 
 def test_a_large_field(monkeypatch):
@@ -161,9 +162,7 @@ def test_objects_come_back_as_they_were_written(rows, is_ascii):
     lines = "".join(json.dumps(row, ensure_ascii=is_ascii) + "\n" for row in rows)
     loaded = load("a.jsonl", lines, text_fields=["text!"])
     assert texts(loaded) == [row["text!"] for row in rows]
-    assert [{**record.metadata, "text!": text} for record, text in zip(loaded.records, texts(loaded), strict=True)] == (
-        rows
-    )
+    assert [record.metadata | {"text!": row["text!"]} for record, row in zip(loaded.records, rows, strict=True)] == rows
     every = load("a.ndjson", lines)
     for row, text, record in zip(rows, texts(every), every.records, strict=True):
         named = {name: value for name, value in row.items() if isinstance(value, str) and value.strip()}
@@ -171,31 +170,15 @@ def test_objects_come_back_as_they_were_written(rows, is_ascii):
         assert record.metadata == {name: value for name, value in row.items() if name not in named}
 
 
-def test_text_fields_of_json_lines_may_be_numbers_or_missing():
-    lines = '{"a": 1.5, "b": null, "id": 1}\n\n{"b": "x", "id": "1"}\n{"c": true, "id": 2}\n'
-    loaded = load("a.jsonl", lines, text_fields=["a", "b"], id_field="id")
-    assert texts(loaded) == ["1.5", "x"]
-    assert [record.metadata for record in loaded.records] == [{"id": 1}, {"id": "1"}]
-    assert load("a.jsonl", "\n\n", text_fields=["a"]).text == ""
-
-
 @pytest.mark.parametrize(("line", "code"), [
-    ("[1]", "bad_row"),
-    ("{", "bad_json"),
-    ("{'a': 1}", "bad_json"),
-    ('{"a": NaN}', "bad_json"),
-    ('{"a": -Infinity}', "bad_json"),
-    ('{"a": 1e999}', "bad_json"),
+    ("[1]", "bad_row"), ("{", "bad_json"), ("{'a': 1}", "bad_json"), ('{"a": NaN}', "bad_json"),
+    ('{"a": -Infinity}', "bad_json"), ('{"a": 1e999}', "bad_json"),
     ('{"a": ' + "9" * 5000 + "}", "bad_json"),
-    ('{"a": 1, "a": 2}', "bad_json"),
-    ('{"a": ' + "[" * DEEP, "bad_json"),
+    ('{"a": 1, "a": 2}', "bad_json"), ('{"a": ' + "[" * DEEP, "bad_json"),
     ('{"a": ' * 65 + "1" + "}" * 65, "bad_json"),
-    ('{"a": "\\ud800"}', "bad_text"),
-    ('{"a\\u0000": 1}', "bad_text"),
+    ('{"a": "\\ud800"}', "bad_text"), ('{"a\\u0000": 1}', "bad_text"),
     ('{"text": "x", "a": [' + "1," * 600_000 + "1]}", "metadata_too_large"),
-    ('{"text": ["x"]}', "bad_field"),
-    ('{"id": true}', "missing_id"),
-    ('{"idd": 1}', "missing_id"),
+    ('{"text": ["x"]}', "bad_field"), ('{"id": true}', "missing_id"), ('{"idd": 1}', "missing_id"),
     ('{"id": 0}', "repeated_id"),
 ], ids=lambda value: value[:24])  # fmt: skip
 def test_a_bad_line_is_named(line, code):
@@ -205,11 +188,14 @@ def test_a_bad_line_is_named(line, code):
     assert "line 2" in error.message or "and 2 " in error.message
 
 
-def test_sixty_four_levels_are_read():
+def test_sixty_four_levels_are_read_and_the_time_is_proportional_to_the_length():
     line = '{"a": ' * 64 + "1" + "}" * 64
     assert parse_json(line) == json.loads(line)
     brackets = json.dumps("[{" * DEEP + '"\\')
     assert parse_json(brackets) == "[{" * DEEP + '"\\'  # in a text they are none
+    for piece in ('"', '\\"', '"\\', "[", "1,", '{"', '"a\\\\'):
+        with pytest.raises(LoadError):
+            parse_json(piece * (1_000_000 // len(piece)))
 
 
 @given(text=st.text('[]{}",:\\1 a', max_size=30))
@@ -220,12 +206,6 @@ def test_any_text_is_the_same_json_or_refused(text):
         assert error.code == "bad_json"  # noqa: PT017 - both ends are right
     else:
         assert value == json.loads(text)
-
-
-@pytest.mark.parametrize("piece", ['"', '\\"', '"\\', "[", "1,", '{"', '"a\\\\'])
-def test_the_time_for_json_is_proportional_to_its_length(piece):
-    with pytest.raises(LoadError):
-        parse_json(piece * (1_000_000 // len(piece)))
 
 
 # --- notebooks --------------------------------------------------------------------------------------------------------
@@ -242,25 +222,23 @@ def code(source, *outputs):
 
 
 def test_cells_with_the_headings_above_them():
-    loaded = load(
-        "a.ipynb",
-        notebook(
-            code("before = 0"),
-            markdown("# Guide\n", "intro\n", "## Load ##\n", "```\n", "# no heading\n", "```\n"),
-            code(
-                "load()",
-                {"output_type": "stream", "text": ["\x1b[31mred\x1b[0m\n", "two"]},
-                {"output_type": "execute_result", "data": {"text/plain": "o" * 3000, "image/png": "aGk="}},
-                {"output_type": "error", "traceback": ["secret"], "ename": "E", "evalue": "e"},
-                {"output_type": "display_data", "data": {"image/png": "aGk="}},
-            ),
-            markdown("still there\n", "## Clean\n", "of dust\n", "# Other\n", "end"),
-            {"cell_type": "raw", "source": "as it is"},
-            code(" "),
-            language_info={"file_extension": ".R"},
-        ),
+    outputs = (
+        {"output_type": "stream", "text": ["\x1b[31mred\x1b[0m\n", "two"]},
+        {"output_type": "execute_result", "data": {"text/plain": "o" * 3000, "image/png": "aGk="}},
+        {"output_type": "error", "traceback": ["secret"], "ename": "E", "evalue": "e"},
+        {"output_type": "display_data", "data": {"image/png": "aGk="}},
     )
-    expected = [
+    cells = (
+        code("before = 0"),
+        markdown("# Guide\n", "intro\n", "## Load ##\n", "```\n", "# no heading\n", "```\n"),
+        code("load()", *outputs),
+        markdown("still there\n", "## Clean\n", "of dust\n", "# Other\n", "end"),
+        {"cell_type": "raw", "source": "as it is"},
+        code(" "),
+    )
+    loaded = load("a.ipynb", notebook(*cells, language_info={"file_extension": ".R"}))
+    found = [(one.structure, tuple(one.titles), one.place.cell) for one in loaded.records]
+    assert [(text, *rest) for text, rest in zip(texts(loaded), found, strict=True)] == [
         ("before = 0", "code:r", (), 1),
         ("# Guide\nintro\n## Load ##\n```\n# no heading\n```\n", "markdown", (), 2),
         ("load()\n\nred\ntwo\n\n" + "o" * 2000, "code:r", ("Guide", "Load"), 3),
@@ -269,20 +247,14 @@ def test_cells_with_the_headings_above_them():
         ("# Other\nend", "markdown", (), 4),
         ("as it is", "plain", ("Other",), 5),
     ]
-    found = [(one.structure, tuple(one.titles), one.place.cell) for one in loaded.records]
-    assert [(text, *rest) for text, rest in zip(texts(loaded), found, strict=True)] == expected
     assert loaded.title == "Guide"
 
 
 def test_format_3_and_languages():
+    output = {"output_type": "pyout", "text": "2"}
     cells = [
         {"cell_type": "heading", "level": 2, "source": ["Old\n"]},
-        {
-            "cell_type": "code",
-            "input": ["1 + 1"],
-            "language": "python",
-            "outputs": [{"output_type": "pyout", "text": "2"}],
-        },
+        {"cell_type": "code", "input": ["1 + 1"], "language": "python", "outputs": [output]},
     ]
     loaded = load("a.ipynb", json.dumps({"worksheets": [{"cells": cells}], "nbformat": 3}))
     assert texts(loaded) == ["## Old", "1 + 1\n\n2"]
@@ -297,10 +269,9 @@ def test_format_3_and_languages():
 @pytest.mark.slow
 def test_large_outputs_take_little_memory():
     size = 10_000_000
-    image = base64.b64encode(bytes(size * 3 // 4)).decode()
-    output = {"output_type": "display_data", "data": {"image/png": image}}
+    output = {"output_type": "display_data", "data": {"image/png": base64.b64encode(bytes(size * 3 // 4)).decode()}}
     file = file_of("a.ipynb", notebook(code("plot()", output), markdown("after")))
-    del image, output
+    del output
     tracemalloc.start()
     try:
         loaded = loader_of(file, loaders()).load(file, LoadOptions())
@@ -316,9 +287,7 @@ def test_large_outputs_take_little_memory():
     ("[" * DEEP + "]" * DEEP, "bad_json"),
     ('{"cells": ' * DEEP, "bad_json"),
     ("[" + "[],[]," * 700_000 + "1]", "too_many_values"),
-    ("[]", "bad_notebook"),
-    ("{}", "bad_notebook"),
-    ('{"cells": [1]}', "bad_notebook"),
+    ("[]", "bad_notebook"), ("{}", "bad_notebook"), ('{"cells": [1]}', "bad_notebook"),
     ('{"worksheets": [{"cells": 1}]}', "bad_notebook"),
 ], ids=range(8))  # fmt: skip
 def test_what_is_no_notebook(content, error_code):
@@ -327,13 +296,8 @@ def test_what_is_no_notebook(content, error_code):
 
 # --- chunks -----------------------------------------------------------------------------------------------------------
 def chunk(number, **values):
-    return {
-        "chunk_id": f"c{number}",
-        "source_document": "book.pdf",
-        "chunk_text": f" text {number}\n",
-        "token_count": 2,
-        **values,
-    }
+    own = {"chunk_id": f"c{number}", "source_document": "book.pdf", "chunk_text": f" text {number}\n", "token_count": 2}
+    return own | values
 
 
 def test_chunks_stay_as_they_are():
@@ -347,16 +311,21 @@ def test_chunks_stay_as_they_are():
     assert (below.text, below.records, below.metadata) == (loaded.text, loaded.records, {"version": 3})
 
 
-@pytest.mark.parametrize(
-    "content",
-    ["", "{}", "[]", "{not json", '{"chunks": []}', '[{"chunk_id": 1}]', '["chunk_id", "chunk_text"]', "[" * DEEP],
-    ids=range(8),
-)
-def test_other_json_is_source_code(content):
-    file = file_of("a.json", content)
-    loaded = CodeLoader().load(file, LoadOptions())
-    assert load("a.json", content) == replace(loaded, format="code")
-    assert load("a.json", content).structure == "code:json"
+def test_other_json_is_source_code():
+    other = (
+        "",
+        "{}",
+        "[]",
+        "{not json",
+        '{"chunks": []}',
+        '[{"chunk_id": 1}]',
+        '["chunk_id", "chunk_text"]',
+        "[" * DEEP,
+    )
+    for content in other:
+        loaded = CodeLoader().load(file_of("a.json", content), LoadOptions())
+        assert load("a.json", content) == replace(loaded, format="code")
+        assert loaded.structure == "code:json"
 
 
 @pytest.mark.parametrize(("content", "error_code", "words"), [
@@ -421,17 +390,9 @@ def test_front_matter():
     assert loaded.text == FRONT
     assert texts(loaded) == ["# Heading\n"]
     assert loaded.metadata == {
-        "year": 2024,
-        "ratio": -1.5,
-        "code": "007",
-        "draft": False,
-        "nothing": None,
-        "day": "2024-05-01",
-        "link": "https://example.org/#top",
-        "tags": ["a", "b, c", 3],
-        "authors": ["Ann", "O'Hara"],
-        "empty": [],
-    }
+        "year": 2024, "ratio": -1.5, "code": "007", "draft": False, "nothing": None, "day": "2024-05-01",
+        "link": "https://example.org/#top", "tags": ["a", "b, c", 3], "authors": ["Ann", "O'Hara"], "empty": [],
+    }  # fmt: skip
     assert read("---\ntitle: 2024\r\na: 1\r\n---\r\n# No").title == "2024"
     assert read("---\na: 1\n").metadata == {}
     # A rule and a paragraph between two are text; what is no simple value, or has no text behind it, is not.
@@ -439,9 +400,6 @@ def test_front_matter():
         assert read(text).records == ()
     for text in ("---\na: 1\n---\n\n", "---\na:\n  b: c\n---\n"):
         assert [one.strip() for one in texts(read(text))] == [""]
-
-
-def test_front_matter_is_bounded():
     many = "".join(f"key{number}: {number}\n" for number in range(MAX_KEYS + 5))
     assert len(read_front_matter(f"---\n{many}---\n").metadata) == MAX_KEYS
     long = "x" * MAX_VALUE_CHARACTERS
@@ -454,15 +412,15 @@ def test_any_front_matter_is_read_or_left_out(text):
     json.dumps(found.metadata, allow_nan=False)
 
 
-@pytest.mark.parametrize("piece", ["a", " ", '"', "'", "[", "a: ", "- ", "#", "a:\n", "\\", "---", "'' ", "[a,"])
-def test_long_front_matter_is_read_to_its_end(piece, monkeypatch):
+def test_long_front_matter_is_read_to_its_end(monkeypatch):
     """A reader whose steps grow with the square of the length would need 80,000,000,000, which is hours."""
     monkeypatch.setattr("semlex.ingest.loaders.markdown.MAX_VALUE_CHARACTERS", 1_000_000)
-    filling = piece * (400_000 // len(piece))
-    for before in ("", "a: ", "a: [", 'a: "', "title: "):
-        text = f"---\n{before}{filling}\n---\n"
-        is_rule = not (before + filling).strip()
-        assert read_front_matter(text).end == (0 if is_rule else len(text))
+    for piece in ("a", " ", '"', "'", "[", "a: ", "- ", "#", "a:\n", "\\", "---", "'' ", "[a,"):
+        filling = piece * (400_000 // len(piece))
+        for before in ("", "a: ", "a: [", 'a: "', "title: "):
+            text = f"---\n{before}{filling}\n---\n"
+            is_rule = not (before + filling).strip()
+            assert read_front_matter(text).end == (0 if is_rule else len(text))
 
 
 # --- what was left out ------------------------------------------------------------------------------------------------

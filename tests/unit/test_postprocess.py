@@ -311,13 +311,8 @@ def test_headings_are_in_order_and_lead_to_chunks(text, structure, settings):
 def test_headings_do_not_depend_on_how_it_was_cut(settings):
     headings = headings_of(chunks_of(PAGE, "markdown", settings), "markdown")
     assert [(one.level, one.title, one.line) for one in headings] == [
-        (1, "Keys", 1),
-        (2, "Rotation", 5),
-        (3, "Tools", 9),
-        (2, "Rotation", 13),
-        (1, "Locks", 17),
-        (2, "Doors", 19),
-    ]
+        (1, "Keys", 1), (2, "Rotation", 5), (3, "Tools", 9), (2, "Rotation", 13), (1, "Locks", 17), (2, "Doors", 19),
+    ]  # fmt: skip
 
 
 def test_added_chunks_have_the_headings_that_they_brought():

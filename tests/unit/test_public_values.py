@@ -89,11 +89,9 @@ def test_unknown_and_missing_keys_are_named():
     with pytest.raises(ValidationError) as caught:
         ChunkMetadata.from_dict({"chunk_id": "x", "extra": 1})
     assert codes(caught) == {
-        ("extra", "unknown_field"),
-        ("source_document", "missing"),
-        ("chunk_text", "missing"),
+        ("extra", "unknown_field"), ("source_document", "missing"), ("chunk_text", "missing"),
         ("token_count", "missing"),
-    }
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(("change", "expected"), [
@@ -140,17 +138,10 @@ def test_vectors_of_any_kind_become_numbers(kind):
 
 
 @pytest.mark.parametrize(("embedding", "code"), [
-    ((), "not_usable"),
-    ([0.0, 0.0], "not_usable"),
-    ([math.nan, 1.0], "not_usable"),
+    ((), "not_usable"), ([0.0, 0.0], "not_usable"), ([math.nan, 1.0], "not_usable"),
     (np.array([np.inf, 1.0]), "not_usable"),
-    ([[1.0], [2.0]], "wrong_type"),
-    (np.ones((2, 2)), "wrong_type"),
-    (["1"], "wrong_type"),
-    ("12", "wrong_type"),
-    (None, "wrong_type"),
-    (3, "wrong_type"),
-    (np.array(3.0), "wrong_type"),
+    ([[1.0], [2.0]], "wrong_type"), (np.ones((2, 2)), "wrong_type"), (["1"], "wrong_type"), ("12", "wrong_type"),
+    (None, "wrong_type"), (3, "wrong_type"), (np.array(3.0), "wrong_type"),
 ])  # fmt: skip
 def test_vectors_that_are_none(embedding, code):
     with pytest.raises(ValidationError) as caught:
