@@ -5,8 +5,8 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -53,13 +53,15 @@ def embedder(folder):
     opened.close()
 
 
+def unit(vector):
+    return vector / np.linalg.norm(vector)
+
+
 def expected(text, pooling="mean", *, typed=True):
     """The vector of a text, prompt included, by numpy."""
-    ids = TOKENIZER.encode(text, add_special_tokens=False).ids[: MAX_TOKENS - 2]
-    ids = [2, *ids, 3]
+    ids = [2, *TOKENIZER.encode(text, add_special_tokens=False).ids[: MAX_TOKENS - 2], 3]
     states = onnx_models.states(ids, [0] * len(ids) if typed else None)
-    vector = {"mean": states.mean(axis=0), "cls": states[0], "lasttoken": states[-1]}[pooling]
-    return vector / np.linalg.norm(vector)
+    return unit({"mean": states.mean(axis=0), "cls": states[0], "lasttoken": states[-1]}[pooling])
 
 
 # --- vectors ----------------------------------------------------------------------------------------------------------
@@ -103,7 +105,7 @@ def test_every_kind_of_file(tmp_path, pooling, graph):
     embedder.close()
 
 
-def test_settings_as_newer_versions_write_them(tmp_path):
+def test_settings_as_newer_versions_write_them_and_a_leading_part(tmp_path):
     folder = write_folder(tmp_path)
     write_json(folder / "1_Pooling" / "config.json", {"embedding_dimension": WIDTH, "pooling_mode": "cls"})
     assert OnnxEmbedder(str(folder)).identity.pooling == "cls"
@@ -111,6 +113,11 @@ def test_settings_as_newer_versions_write_them(tmp_path):
     other = OnnxEmbedder(str(folder), pooling="mean", query_prompt="fox ", document_prompt="dog ")
     assert_allclose(other.embed_query("again"), expected("fox again"), atol=2e-6)
     assert_allclose(other.embed_documents(["again"])[0], expected("dog again"), atol=2e-6)
+    # A leading part is normalised after the cut.
+    part = OnnxEmbedder(str(folder), pooling="mean", dimensions=3).embed_documents(["fox"])[0]
+    assert_allclose(part, unit(expected("fox")[:3]), atol=2e-6)
+    with pytest.raises(ModelMismatchError, match=f"dimensions=9 .* makes vectors of {WIDTH}; use 1 to {WIDTH}"):
+        OnnxEmbedder(str(folder), dimensions=9).embed_query("fox")
 
 
 def test_int8_vectors_do_not_depend_on_their_neighbours(tmp_path, embedder):
@@ -124,36 +131,25 @@ def test_int8_vectors_do_not_depend_on_their_neighbours(tmp_path, embedder):
     assert quantised.identity.key != embedder.identity.key
 
 
-def test_a_leading_part_is_normalised_after_the_cut(folder):
-    embedder = OnnxEmbedder(str(folder), dimensions=3)
-    cut = expected("passage: fox")[:3]
-    assert_allclose(embedder.embed_documents(["fox"])[0], cut / np.linalg.norm(cut), atol=2e-6)
-    with pytest.raises(ModelMismatchError, match=f"dimensions=9 .* makes vectors of {WIDTH}; use 1 to {WIDTH}"):
-        OnnxEmbedder(str(folder), dimensions=9).embed_query("fox")
-
-
 # --- which file -------------------------------------------------------------------------------------------------------
-def test_the_file_is_chosen_by_a_rule_or_by_name(tmp_path):
-    folder = write_folder(tmp_path, file="onnx/model_quantized.onnx", int8=True)
-    assert OnnxEmbedder(str(folder)).file == "onnx/model_quantized.onnx"
-    onnx_models.write_graph(folder / "onnx" / "model.onnx")
-    plain, named = OnnxEmbedder(str(folder)), OnnxEmbedder(f"{folder}#onnx/model_quantized.onnx")
-    assert (plain.file, named.file) == ("onnx/model.onnx", "onnx/model_quantized.onnx")
-    assert plain.identity.key != named.identity.key
-    # The stored name leads to the same vectors again.
-    for made in (plain, named):
-        assert choose_embedder(made.identity.model).model.identity == made.identity
-    assert "onnx/model.onnx, ONNX" in choose_embedder(str(folder)).reason
-    with pytest.raises(ModelError, match=r"no ONNX file model_q4\.onnx .*there: model\.onnx, model_quantized\.onnx"):
-        OnnxEmbedder(f"{folder}#model_q4.onnx")
-
-
-def test_another_content_of_the_file_is_another_identity(tmp_path, folder):
+def test_the_file_is_chosen_by_a_rule_or_by_name_and_its_content_is_its_identity(tmp_path, folder):
     copy = shutil.copytree(folder, tmp_path / folder.name)
     before = OnnxEmbedder(str(copy)).identity.key
     assert before == OnnxEmbedder(str(folder)).identity.key  # a folder counts by its name and content
     onnx_models.write_graph(copy / "model.onnx", int8=True)
     assert OnnxEmbedder(str(copy)).identity.key != before
+    both = write_folder(tmp_path / "both", file="onnx/model_quantized.onnx", int8=True)
+    assert OnnxEmbedder(str(both)).file == "onnx/model_quantized.onnx"
+    onnx_models.write_graph(both / "onnx" / "model.onnx")
+    plain, named = OnnxEmbedder(str(both)), OnnxEmbedder(f"{both}#onnx/model_quantized.onnx")
+    assert (plain.file, named.file) == ("onnx/model.onnx", "onnx/model_quantized.onnx")
+    assert plain.identity.key != named.identity.key
+    # The stored name leads to the same vectors again.
+    for made in (plain, named):
+        assert choose_embedder(made.identity.model).model.identity == made.identity
+    assert "onnx/model.onnx, ONNX" in choose_embedder(str(both)).reason
+    with pytest.raises(ModelError, match=r"no ONNX file model_q4\.onnx .*there: model\.onnx, model_quantized\.onnx"):
+        OnnxEmbedder(f"{both}#model_q4.onnx")
 
 
 def test_a_name_alone_leads_to_onnx_where_nothing_else_is_there(tmp_path, empty_cache):
@@ -218,16 +214,9 @@ def test_work_that_nobody_waits_for_ends_between_batches(folder, monkeypatch):
 
 
 def test_several_threads_get_their_own_vectors(embedder):
-    found = {}
-    threads = [
-        threading.Thread(target=lambda text=text: found.update({text: embedder.embed_query(text)})) for text in TEXTS
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for text in TEXTS:
-        assert_allclose(found[text], expected(f"query: {text}"), atol=2e-6)
+    with ThreadPoolExecutor(len(TEXTS)) as threads:
+        for text, found in zip(TEXTS, threads.map(embedder.embed_query, TEXTS), strict=True):
+            assert_allclose(found, expected(f"query: {text}"), atol=2e-6)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -281,13 +270,9 @@ def test_damaged_and_missing_files(tmp_path, folder, monkeypatch):
         assert "etch the model again" in str(caught.value)
 
     whole = (folder / "model.onnx").read_bytes()
-    for name, contents in {
-        "model.onnx": (b"", b"no graph", whole[: len(whole) // 2]),
-        "tokenizer.json": (b"", b"{}"),
-        "modules.json": (b"{", b"[1]"),
-        "1_Pooling/config.json": (b"[",),
-    }.items():
-        for content in contents:
+    contents = {"model.onnx": (b"", b"no graph", whole[: len(whole) // 2]), "tokenizer.json": (b"", b"{}")}
+    for name, damaged in {**contents, "modules.json": (b"{", b"[1]"), "1_Pooling/config.json": (b"[",)}.items():
+        for content in damaged:
             broken(name, content)
     for name in ("modules.json", "1_Pooling/config.json"):
         copy = shutil.copytree(folder, tmp_path / f"without-{name}".replace("/", "-"))
@@ -311,17 +296,10 @@ def test_a_file_that_was_exported_with_all_its_modules(tmp_path):
     folder = write_folder(tmp_path, output="sentence_embedding", labels=2)
     modules = json.loads((folder / "modules.json").read_text())
     write_json(folder / "modules.json", [*modules[:2], {"path": "2_Dense", "type": "x.Dense"}, modules[2]])
-    vector = OnnxEmbedder(str(folder)).embed_query("fox")
-    assert_allclose(
-        vector,
-        unit(onnx_models.logits([2, *TOKENIZER.encode("fox", add_special_tokens=False).ids, 3], [0] * 3, 2)),
-        atol=2e-6,
-    )
-    assert OnnxEmbedder(str(folder)).identity.pooling == "sentence_embedding"
-
-
-def unit(vector):
-    return vector / np.linalg.norm(vector)
+    embedder = OnnxEmbedder(str(folder))
+    logits = onnx_models.logits([2, *TOKENIZER.encode("fox", add_special_tokens=False).ids, 3], [0] * 3, 2)
+    assert_allclose(embedder.embed_query("fox"), unit(logits), atol=2e-6)
+    assert embedder.identity.pooling == "sentence_embedding"
 
 
 # --- a wheel of weights -----------------------------------------------------------------------------------------------

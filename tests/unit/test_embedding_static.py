@@ -1,7 +1,6 @@
-import json
 import subprocess
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import numpy as np
@@ -40,15 +39,17 @@ def tiny_folder(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize(("anchor", "near", "far"), [
-    ("postgres database", "sql server", "banana bread"),
-    ("how do I reset my password", "account login recovery", "chocolate cake recipe"),
-    ("the striker scored a goal", "football match", "interest rates"),
-    ("heart attack symptoms", "cardiac disease", "railway timetable"),
-])  # fmt: skip
-def test_what_is_alike_is_nearer(embedder, anchor, near, far):
-    vectors = embedder.embed_documents([anchor, near, far])
-    assert vectors[0] @ vectors[1] > vectors[0] @ vectors[2] + 0.05
+def test_what_is_alike_is_nearer_and_nothing_is_cut(embedder):
+    for words in (
+        ("postgres database", "sql server", "banana bread"),
+        ("how do I reset my password", "account login recovery", "chocolate cake recipe"),
+        ("the striker scored a goal", "football match", "interest rates"),
+        ("heart attack symptoms", "cardiac disease", "railway timetable"),
+    ):
+        anchor, near, far = embedder.embed_documents(words)
+        assert anchor @ near > anchor @ far + 0.05
+    # 512 tokens is the runtime's own limit; what stands behind it must count.
+    assert np.abs(embedder.embed_query("cat " * 600 + "dog " * 600) - embedder.embed_query("cat " * 600)).max() > 0.01
 
 
 def test_weights_are_in_memory_once():
@@ -99,26 +100,22 @@ def test_vectors_are_those_of_model2vec_to_the_bit_beside_any_others(embedder, q
         assert np.array_equal(queries_only.embed_query(text), made[row])
 
 
-def test_unknown_texts_get_one_fixed_vector_that_is_unlike_every_known_word(tiny_folder):
-    tiny = StaticEmbedder(str(tiny_folder))
-    vectors = tiny.embed_documents(["", "数据库", "😀 xyz", "red", "green stone", "red xyz"])
-    assert np.array_equal(vectors[0], vectors[1])
-    assert np.array_equal(vectors[0], vectors[2])
-    matrix = StaticModel.from_pretrained(tiny_folder, normalize=True).embedding.astype(np.float64)
-    assert np.abs(vectors[0] + matrix.mean(axis=0) / np.linalg.norm(matrix.mean(axis=0))).max() <= 1e-6
-    # A word that is unknown does not change what the known ones say.
-    assert np.abs(vectors[5] - vectors[3]).max() <= 1e-6
-    assert tiny.dimensions == 8
-    tiny.close()
-
-
-def test_a_vocabulary_that_is_centred_exactly(tmp_path):
+def test_unknown_texts_get_one_fixed_vector_that_is_unlike_every_known_word(tiny_folder, tmp_path):
+    with closing(StaticEmbedder(str(tiny_folder))) as tiny:
+        vectors = tiny.embed_documents(["", "数据库", "😀 xyz", "red", "green stone", "red xyz"])
+        assert np.array_equal(vectors[0], vectors[1])
+        assert np.array_equal(vectors[0], vectors[2])
+        mean = StaticModel.from_pretrained(tiny_folder, normalize=True).embedding.astype(np.float64).mean(axis=0)
+        assert np.abs(vectors[0] + mean / np.linalg.norm(mean)).max() <= 1e-6
+        # A word that is unknown does not change what the known ones say.
+        assert np.abs(vectors[5] - vectors[3]).max() <= 1e-6
+        assert tiny.dimensions == 8
+    # A vocabulary that is centred exactly has no mean to be unlike.
     tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0, "up": 1, "down": 2}, unk_token=UNKNOWN))
-    vectors = np.array([[0, 0], [0, 1], [0, -1]], dtype=np.float32)
-    StaticModel(vectors=vectors, tokenizer=tokenizer, normalize=True).save_pretrained(tmp_path / "centred")
-    centred = StaticEmbedder(str(tmp_path / "centred"))
-    assert centred.embed_query("sideways").tolist() == [1.0, 0.0]
-    centred.close()
+    centred = np.array([[0, 0], [0, 1], [0, -1]], dtype=np.float32)
+    StaticModel(vectors=centred, tokenizer=tokenizer, normalize=True).save_pretrained(tmp_path / "centred")
+    with closing(StaticEmbedder(str(tmp_path / "centred"))) as embedder:
+        assert embedder.embed_query("sideways").tolist() == [1.0, 0.0]
 
 
 @given(TEXTS)
@@ -131,28 +128,18 @@ def test_offsets_and_counts_agree_with_the_text(embedder, text):
     assert covered == set(range(len(text)))
 
 
-def test_nothing_is_cut(embedder):
-    # 512 tokens is the runtime's own limit; what stands behind it must count.
-    assert np.abs(embedder.embed_query("cat " * 600 + "dog " * 600) - embedder.embed_query("cat " * 600)).max() > 0.01
-
-
 def test_many_threads_get_the_vectors_of_one(embedder):
-    shared = StaticEmbedder()
     texts = [f"row {i} of the table" for i in range(8)]
-    found = {}
 
-    def work(i):
+    def work(text):
         for _ in range(20):
-            found[i] = shared.embed_query(texts[i])
+            found = shared.embed_query(text)
             shared.count_tokens(texts)
+        return found
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(len(texts))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert np.abs(np.stack([found[i] for i in range(len(texts))]) - embedder.embed_documents(texts)).max() <= 1e-6
-    shared.close()
+    with closing(StaticEmbedder()) as shared, ThreadPoolExecutor(len(texts)) as threads:
+        found = [*threads.map(work, texts)]
+    assert np.abs(np.stack(found) - embedder.embed_documents(texts)).max() <= 1e-6
 
 
 def test_identity(embedder, tiny_folder, tmp_path):
@@ -182,33 +169,27 @@ def test_a_file_that_is_not_the_pinned_one_is_refused(monkeypatch, name):
     monkeypatch.setattr(static, name, (f"{file}.gone", "0" * 64))
     with pytest.raises(ModelError, match="is missing or empty"):
         changed.embed_query("a")
-
-
-def test_another_version_of_the_wheel_is_refused(monkeypatch):
     monkeypatch.setattr(static, "version", lambda _: "9.9")
     with pytest.raises(ModelError, match=r"needs wordllama 0\.4\.0\.post1, found 9\.9"):
         StaticEmbedder()
 
 
-@pytest.mark.parametrize("package", ["wordllama", "model2vec"])
-def test_a_package_that_is_missing_is_named(monkeypatch, tiny_folder, package):
+def test_a_package_that_is_missing_is_named(monkeypatch, tiny_folder):
     find = static.find_spec
-    monkeypatch.setattr(static, "find_spec", lambda name: None if name == package else find(name))
-    with pytest.raises(MissingExtraError, match=rf"{package}.*semlex\[local\]"):
-        StaticEmbedder(str(tiny_folder) if package == "model2vec" else "static")
+    for package, model in (("wordllama", "static"), ("model2vec", str(tiny_folder))):
+        monkeypatch.setattr(static, "find_spec", lambda name, gone=package: None if name == gone else find(name))
+        with pytest.raises(MissingExtraError, match=rf"{package}.*semlex\[local\]"):
+            StaticEmbedder(model)
 
 
-def test_models_that_are_not_there(tmp_path, tiny_folder):
+def test_models_that_are_not_there_and_texts_that_no_tokenizer_can_read(tmp_path, tiny_folder, embedder):
     with pytest.raises(ModelNotFoundError, match="local cache of the hub; hub not asked"):
         StaticEmbedder("semlex/no-such-model")
     with pytest.raises(ModelNotFoundError, match="has no revision"):
         StaticEmbedder(str(tiny_folder), revision="main")
-    (tmp_path / "config.json").write_text(json.dumps({}))
+    (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ModelError, match=r"cannot be loaded from .* as a model2vec model"):
         StaticEmbedder(str(tmp_path)).embed_query("a")
-
-
-def test_texts_that_no_tokenizer_can_read(embedder):
     for call in (embedder.embed_documents, embedder.count_tokens):
         with pytest.raises(ValidationError, match="row 1: text holds half of a surrogate pair"):
             call(["fine", "\ud800"])

@@ -22,9 +22,6 @@ from semlex.evaluation.datasets import (
 from semlex.evaluation.metrics import bootstrap_interval, randomisation_p
 from semlex.evaluation.tune import GRID, Parts, choose_weight, linear_parts, ndcg_by_weight, ndcg_of_legs
 
-Run = dict[str, dict[str, float]]
-Judgements = dict[str, dict[str, int]]
-
 documents = st.sampled_from([f"d{number}" for number in range(12)])
 # Few different scores, so that there are ties; two of them differ in float64 only.
 scores = st.sampled_from([-3.0, 0.0, 0.5, 0.5 + 1e-9, 1.0, 7.25, 1e300])
@@ -91,13 +88,10 @@ def test_measures_equal_trec_eval(name, values):
     np.testing.assert_allclose(function(RUN, JUDGEMENTS, depth), values, atol=5e-8)
 
 
-@pytest.mark.parametrize("name", ["ndcg", "ndcg@", "ndcg@0", "map@10", "ndcg@x", "ndcg@²"])
-def test_unknown_measures_are_refused(name):
-    with pytest.raises(ConfigurationError, match="a measure is one of"):
-        metrics.measure_named(name)
-
-
-def test_depth_is_checked():
+def test_unknown_measures_are_refused():
+    for name in ("ndcg", "ndcg@", "ndcg@0", "map@10", "ndcg@x", "ndcg@²"):
+        with pytest.raises(ConfigurationError, match="a measure is one of"):
+            metrics.measure_named(name)
     with pytest.raises(ConfigurationError, match="at least 1; got 0"):
         metrics.ndcg({}, {"q": {"a": 1}}, 0)
 
@@ -184,16 +178,12 @@ def test_ndcg_by_weight_is_ndcg_of_the_fused_ranking(candidates, judgements, k):
             assert found[place] == pytest.approx(expected, abs=1e-12)
 
 
-def test_the_best_chunk_of_a_document_counts():
+def test_the_best_chunk_of_a_document_counts_and_linear_parts_by_hand():
     parts = Parts(["a", "a", "b", "a"], np.array([4.0, 3.0, 2.0, 1.0]), np.zeros(4), np.zeros((2, 4)))
     assert ndcg_by_weight(parts, {"b": 1}, 2)[0] == pytest.approx(1 / math.log2(3))
-
-
-def test_linear_parts_by_hand():
     parts = linear_parts([{"a": 6.0, "c": 4.0, "b": 2.0}, {"c": 0.5}])
     assert parts.ids == ["a", "b", "c"]
-    assert parts.keyword.tolist() == [1.0, 0.0, 0.5]
-    assert parts.vector.tolist() == [0.0, 0.0, 1.0]
+    assert (parts.keyword.tolist(), parts.vector.tolist()) == ([1.0, 0.0, 0.5], [0.0, 0.0, 1.0])
     assert parts.ranks[0].tolist() == [1.0, 3.0, 2.0]
     assert np.isnan(parts.ranks[1]).tolist() == [True, True, False]
     assert linear_parts([{}, {}]).ids == []
@@ -207,11 +197,12 @@ def columns(queries, better, gain):
     return values
 
 
-LEGS = np.tile([0.1, 0.2], (60, 1))
+def chosen(values, **options):
+    return choose_weight(values, np.tile([0.1, 0.2], (len(values), 1)), fusion="linear", k=10, **options)
 
 
 def test_a_clear_gain_is_suggested():
-    report = choose_weight(columns(60, 14, 0.2), LEGS[:60], fusion="linear", k=10)
+    report = chosen(columns(60, 14, 0.2))
     assert (report.suggested, report.best, report.keep_default) == (0.7, 0.7, False)
     assert report.fold_weights == [0.7] * 5
     assert report.gain == pytest.approx(0.2)
@@ -220,46 +211,34 @@ def test_a_clear_gain_is_suggested():
     assert report.held_out - report.default_ndcg == pytest.approx(report.gain)
     assert (report.better_leg, report.leg_ndcg) == ("vector", pytest.approx(0.2))
     assert report.p_against_leg < 0.001
-
-
-def test_few_queries_keep_the_default():
-    report = choose_weight(columns(29, 14, 0.2), LEGS[:29], fusion="linear", k=10)
+    report = chosen(columns(29, 14, 0.2))  # too few queries
     assert (report.suggested, report.best, report.keep_default) == (0.5, 0.7, True)
     assert "29 judged queries" in report.reason
+    report = chosen(columns(40, 0, 0.0), default=0.3)  # no difference
+    assert (report.suggested, report.best, report.gain, report.p) == (0.3, 0.3, 0.0, 1.0)
+    assert report.reason == "no other weight is better on these queries"
 
 
 def test_chance_keeps_the_default():
     # Pure noise: some weight looks best on all queries, and does not hold.
-    values = np.random.default_rng(6).random((60, len(GRID)))
-    report = choose_weight(values, LEGS[: len(values)], fusion="linear", k=10)
-    assert report.keep_default
-    assert report.suggested == 0.5
+    report = chosen(np.random.default_rng(6).random((60, len(GRID))))
+    assert (report.keep_default, report.suggested) == (True, 0.5)
     assert report.curve[report.best] > report.held_out
-
-
-def test_a_gain_of_three_queries_may_be_chance():
     values = columns(60, 10, 0.0)
-    values[:3, 14] += 0.3
-    report = choose_weight(values, LEGS[: len(values)], fusion="linear", k=10)
+    values[:3, 14] += 0.3  # a gain of three queries
+    report = chosen(values)
     assert report.gain == pytest.approx(0.015)
     assert report.p == pytest.approx(0.25, abs=0.02)
     assert (report.keep_default, report.suggested, report.best) == (True, 0.5, 0.7)
     assert "may be chance" in report.reason
 
 
-def test_no_difference_keeps_the_default():
-    report = choose_weight(columns(40, 0, 0.0), LEGS[:40], fusion="linear", k=10, default=0.3)
-    assert (report.suggested, report.best, report.gain, report.p) == (0.3, 0.3, 0.0, 1.0)
-    assert report.reason == "no other weight is better on these queries"
-
-
 def test_held_out_queries_do_not_choose_their_weight():
     # One query alone prefers weight 0; whoever looked at it while measuring it would gain.
     values = columns(40, 10, 0.0)
     values[7, 0] += 0.3
-    report = choose_weight(values, LEGS[: len(values)], fusion="linear", k=10)
-    assert report.gain == 0.0
-    assert (report.keep_default, report.best) == (True, 0.0)
+    report = chosen(values)
+    assert (report.gain, report.keep_default, report.best) == (0.0, True, 0.0)
     assert "not better on the rest" in report.reason
     assert sorted(report.fold_weights) == [0.0, 0.0, 0.0, 0.0, 0.5]
 
@@ -301,14 +280,11 @@ def test_the_files_are_those_of_eval(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([QUERIES_FILE, QRELS_FILE])
 
 
-@pytest.mark.parametrize("value", [-1, 4, 1.0, True])
-def test_a_relevance_is_a_whole_number_from_0_to_3(tmp_path, value):
-    with pytest.raises(ConfigurationError, match="relevance"):
-        JudgementFolder(tmp_path).note("q", {"a": value})
+def test_a_relevance_is_a_whole_number_from_0_to_3_and_a_folder_can_be_written(tmp_path):
+    for value in (-1, 4, 1.0, True):
+        with pytest.raises(ConfigurationError, match="relevance"):
+            JudgementFolder(tmp_path).note("q", {"a": value})
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_folder_that_cannot_be_written_is_told(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigurationError, match="cannot be written"):
         JudgementFolder(tmp_path / "file").note("q", {"a": 1})

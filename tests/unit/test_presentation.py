@@ -18,7 +18,6 @@ from rich.text import Text
 
 from semlex import _core
 from semlex.cli import editor, output, terminal
-from semlex.cli import terminal as progress_display
 from semlex.cli.commands.collections import print_collections
 from semlex.cli.context import OUTPUT, SERVER, Context, with_context
 from semlex.cli.options import AsJson
@@ -45,11 +44,10 @@ class Streams:
 
     def __init__(self, monkeypatch, *, is_terminal):
         self.out, self.err = io.StringIO(), io.StringIO()
+        options = {"highlight": False, "soft_wrap": True, "emoji": False, "width": 100}
         for name, stream in (("output", self.out), ("messages", self.err)):
-            console = SafeConsole(
-                file=stream, force_terminal=is_terminal, highlight=False, soft_wrap=True, emoji=False, width=100
-            )
-            for module in (terminal, output, progress_display):
+            console = SafeConsole(file=stream, force_terminal=is_terminal, **options)
+            for module in (terminal, output):
                 if hasattr(module, name):
                     monkeypatch.setattr(module, name, console)
 
@@ -64,26 +62,22 @@ def hit(content="a text", **fields):
 
 @given(hostile)
 def test_no_text_steers_a_terminal(text):
+    results = SearchResults(
+        [hit(text, source=text, source_document=text, heading_path=(text,), excerpt=text)],
+        warnings=[text],
+        embedding_model=text,
+    )
     with pytest.MonkeyPatch.context() as monkeypatch:
         streams = Streams(monkeypatch, is_terminal=False)
-        problem = FileProblem(source_document=text, code="failed", message=text)
-        results = SearchResults(
-            [hit(text, source=text, source_document=text, heading_path=(text,), excerpt=text)],
-            warnings=[text],
-            embedding_model=text,
-        )
         print_results(results, as_json=False)
+        problem = FileProblem(source_document=text, code="failed", message=text)
         print_report(IndexReport(failed=1, problems=[problem]), as_json=False)
+        terminal_streams = Streams(monkeypatch, is_terminal=True)
+        print_results(results, as_json=False)
     assert not STEERING.search(streams.text)
     streams.text.encode()
-
-
-@given(hostile)
-def test_the_styles_of_ours_are_all_that_a_terminal_gets(text):
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        streams = Streams(monkeypatch, is_terminal=True)
-        print_results(SearchResults([hit(text, source_document=text)], warnings=[text]), as_json=False)
-    assert not STEERING.search(re.sub(r"\x1b\[[\d;]*m", "", streams.text))
+    # The styles of ours are all that a terminal gets.
+    assert not STEERING.search(re.sub(r"\x1b\[[\d;]*m", "", terminal_streams.text))
 
 
 @given(hostile)
@@ -96,6 +90,7 @@ def test_json_is_escaped_and_reads_back(text):
     stream.getvalue().encode()
     # Halves that stand side by side are one character to JSON.
     assert json.loads(stream.getvalue())["text"] == json.loads(json.dumps(text))
+    assert json_text({"a": "\x1b[2J\u202e"}) == '{"a": "\\u001b[2J\\u202e"}'
 
 
 @given(hostile)
@@ -111,15 +106,18 @@ def marked(text):
     return [text.plain[span.start : span.end] for span in text.spans]
 
 
-@given(
-    words=st.lists(
-        st.sampled_from(["blueprints", "*blueprints*", "**vault**", "a", "a ***", "x*y", "vault", "\n", "**Note:**"])
-    )
-)
+def excerpt_of(content):
+    [(excerpt, _)] = excerpts_of("blueprints vault", [content], [None], lambda _: _core.Analyzer("english"))
+    return excerpt
+
+
+STARS = st.sampled_from(["blueprints", "*blueprints*", "**vault**", "a", "a ***", "x*y", "vault", "\n", "**Note:**"])
+
+
+@given(words=st.lists(STARS))
 def test_marks_are_told_from_the_texts_own_stars(words):
     content = " ".join(words).strip()
-    [(excerpt, _)] = excerpts_of("blueprints vault", [content], [None], lambda _: _core.Analyzer("english"))
-    text = marked_text(excerpt, content, "bold")
+    text = marked_text(excerpt_of(content), content, "bold")
     assert text.plain.split() == content.split()
     # What Markdown marks already gets no marks of the search's.
     found = re.findall(r"(?<!\*\*)(?:blueprints|vault)|(?:blueprints|vault)(?!\*\*)", text.plain)
@@ -128,7 +126,7 @@ def test_marks_are_told_from_the_texts_own_stars(words):
 
 def test_two_parts_and_a_text_that_is_not_the_contents():
     content = "the **first** vault. " + "And so on. " * 40 + "*blueprints* end"
-    [(excerpt, _)] = excerpts_of("blueprints vault", [content], [None], lambda _: _core.Analyzer("english"))
+    excerpt = excerpt_of(content)
     assert " … " in excerpt
     assert "".join(marked(marked_text(excerpt, content, "bold"))) == "vaultblueprints"
     assert marked_text("**other** text", content, "bold") == Text("**other** text")
@@ -165,56 +163,29 @@ def test_a_place_can_be_opened_from_here(tmp_path, monkeypatch):
     assert location_of(hit()) == "id"
 
 
-def test_figures_have_no_negative_zero():
-    assert [number(value, 3) for value in (-0.0, -0.00001, 0.0, -0.5)] == ["0.000", "0.000", "0.000", "-0.500"]
-
-
-def test_is_it_in_there_at_all():
+def test_is_it_in_there_at_all(capsys):
     results = SearchResults([])
     assert best_match(results) == ""
     results.best_similarity, results.coverage = 0.3141, 0.4
-    assert (
-        best_match(results)
-        == "best similarity 0.31; the best hit contains 40 % of the query's words, counted by weight"
-    )
-
-
-def test_programs_are_told_as_well(capsys):
-    results = SearchResults([])
-    results.best_similarity, results.coverage = 0.3141, 0.4
-    print_results(results, as_json=True)
+    told = "best similarity 0.31; the best hit contains 40 % of the query's words, counted by weight"
+    assert best_match(results) == told
+    print_results(results, as_json=True)  # programs are told as well
     summary = json.loads(capsys.readouterr().out)
     assert (summary["best_similarity"], summary["coverage"]) == (0.3141, 0.4)
+    # Figures have no negative zero.
+    assert [number(value, 3) for value in (-0.0, -0.00001, 0.0, -0.5)] == ["0.000", "0.000", "0.000", "-0.500"]
 
 
 def test_a_stored_name_is_no_markup(monkeypatch):
     streams = Streams(monkeypatch, is_terminal=True)
-    monkeypatch.setattr(output, "output", output.output)
     model = "[/red]x[link=file:///etc]y\n\x1b]z"
-    made = datetime(2026, 1, 1, tzinfo=UTC)
-    listed = CountedCollection(
-        "a", "bm25", "english", model, 3, made, description="", documents=1, chunks=1, estimated=False
-    )
+    counts = {"description": "", "documents": 1, "chunks": 1, "estimated": False}
+    listed = CountedCollection("a", "bm25", "english", model, 3, datetime(2026, 1, 1, tzinfo=UTC), **counts)
     print_collections([listed], header=False)
     assert streams.out.getvalue().split() == ["a", "1", "1", "[/red]x[link=file:///etc]y\\n\\x1b]z", "english"]
 
 
 # --- progress -------------------------------------------------------------------------------------------------------
-def test_without_a_terminal_a_line_every_ten_seconds():
-    lines = []
-    now = 0.0
-    show = ProgressLines(lines.append, clock=lambda: now)
-    for second in range(31):
-        now = float(second)
-        show(Progress("embed", second * 100, 4000, "chunks"))
-    assert lines == [
-        "embed: 1,000 of 4,000 chunks, 100/s, about 30 s left",
-        "embed: 2,000 of 4,000 chunks, 100/s, about 20 s left",
-        "embed: 3,000 of 4,000 chunks, 100/s, about 10 s left",
-    ]
-    now = 100.0
-    show(Progress("build indexes", 0, None, "rows"))
-    assert lines[-1] == "build indexes: 0 rows"
 
 
 def test_progress_is_shown_where_it_is_wanted(monkeypatch):
@@ -226,6 +197,18 @@ def test_progress_is_shown_where_it_is_wanted(monkeypatch):
     assert streams.out.getvalue() == ""
     with progress_bar(shown=False) as step:
         assert step is None
+    # Without a terminal a line every ten seconds.
+    lines, now = [], 0.0
+    show = ProgressLines(lines.append, clock=lambda: now)
+    for second in range(31):
+        now = float(second)
+        show(Progress("embed", second * 100, 4000, "chunks"))
+    assert lines == [
+        f"embed: {done},000 of 4,000 chunks, 100/s, about {left} s left" for done, left in ((1, 30), (2, 20), (3, 10))
+    ]
+    now = 100.0
+    show(Progress("build indexes", 0, None, "rows"))
+    assert lines[-1] == "build indexes: 0 rows"
 
 
 # --- what --fields chooses of objects ---------------------------------------------------------------------------------
@@ -249,14 +232,15 @@ def printed(columns, *values):
 @pytest.mark.slow
 @given(values=st.lists(OBJECT, max_size=5), names=NAMES, header=st.booleans())
 def test_lines_have_the_keys_of_the_objects_that_have_them(values, names, header):
+    as_json, as_text = (Columns(tuple(names), as_json=is_json, header=header) for is_json in (True, False))
     having = [value for value in values if value.keys() >= set(names)]
     if values and not having:
         with pytest.raises(ConfigurationError, match="--fields"):
-            printed(Columns(tuple(names), as_json=True, header=header), *values)
+            printed(as_json, *values)
         return
-    objects = [json.loads(line) for line in printed(Columns(tuple(names), as_json=True, header=header), *values)]
+    objects = [json.loads(line) for line in printed(as_json, *values)]
     assert objects == [{name: value[name] for name in names} for value in having]
-    lines = printed(Columns(tuple(names), as_json=False, header=header), *values)
+    lines = printed(as_text, *values)
     assert len(lines) == len(having) + header
     assert all(line.count("\t") == len(names) - 1 and line.isprintable() == ("\t" not in line) for line in lines)
 
@@ -275,30 +259,18 @@ def test_what_no_object_has_is_told(capsys):
         printed(Columns(("idd",), as_json=False, header=True), {"id": 1})
     with pytest.raises(ConfigurationError, match="no line of --json has all of"):
         printed(Columns(("a", "b"), as_json=False, header=True), {"a": 1}, {"b": 1})
-
-
-def test_warnings_of_lines_that_are_left_out_are_told(capsys):
-    columns = Columns(("id",), as_json=True, header=True)
+    columns = Columns(("id",), as_json=True, header=True)  # warnings of lines that are left out are told
     assert printed(columns, {"id": 1}, {"type": "summary", "warnings": ["words alone\nanswered"]}) == ['{"id": 1}']
     assert "note: words alone\\nanswered" in capsys.readouterr().err
-
-
-def test_nothing_found_is_a_header():
-    assert printed(Columns(("id", "line"), as_json=False, header=True)) == ["id\tline"]
-    assert printed(Columns(("id", "line"), as_json=False, header=False)) == []
-    assert printed(Columns(("id", "line"), as_json=True, header=True)) == []
+    for as_json, header, lines in ((False, True, ["id\tline"]), (False, False, []), (True, True, [])):
+        assert printed(Columns(("id", "line"), as_json=as_json, header=header)) == lines
 
 
 def test_names_stand_between_commas():
     with choosing(" id, line ,,id", as_json=False, header=True) as columns:
-        assert columns is not None
         assert columns.names == ("id", "line")
     with pytest.raises(ConfigurationError, match="commas"), choosing(" ,", as_json=False, header=True):
         pass
-
-
-def test_control_characters_stay_inside_json():
-    assert json_text({"a": "\x1b[2J\u202e"}) == '{"a": "\\u001b[2J\\u202e"}'
 
 
 # --- options that several commands have -------------------------------------------------------------------------------
@@ -320,24 +292,14 @@ def test_a_commands_own_options_come_first_or_where_the_dots_are():
     assert (get_args(shared.annotation), shared.default) == (get_args(AsJson), False)
 
 
-@pytest.mark.parametrize(("names", "model"), [(("collection",), "none"), (SERVER, None)])
-def test_a_command_that_opens_a_collection_and_names_no_model_needs_none(names, model):
+def test_a_command_that_opens_a_collection_and_names_no_model_needs_none():
     seen = []
-
-    @with_context(*names)
-    def command(context):
-        seen.append(context)
-
-    command(**dict.fromkeys(names), as_json=True, shown_fields=None, header=True)
-    assert (seen[0].embedding_model, seen[0].as_json) == (model, True)
-
-
-def test_an_option_that_is_no_shared_one_is_refused_when_the_command_is_made():
-    with pytest.raises(KeyError, match="colection"):
-
-        @with_context("colection")
-        def command(context):
-            del context
+    for names, model in ((("collection",), "none"), (SERVER, None)):
+        command = with_context(*names)(lambda context: seen.append(context))  # noqa: PLW0108 - of its own name
+        command(**dict.fromkeys(names), as_json=True, shown_fields=None, header=True)
+        assert (seen[-1].embedding_model, seen[-1].as_json) == (model, True)
+    with pytest.raises(KeyError, match="colection"):  # when the command is made
+        with_context("colection")(lambda context: None)
 
 
 def test_a_value_is_json_or_text(capsys):
@@ -415,13 +377,11 @@ def test_what_cannot_be_opened_is_told(tmp_path, monkeypatch):
 def test_a_pdf_is_opened_at_its_page_or_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     path = Path("/d/a.pdf")
-    with pytest.raises(
-        ConfigurationError, match=r"cannot show /d/a.pdf: open it in its own program at p. 36; programs"
-    ):
+    refused = r"cannot show /d/a.pdf: open it in its own program at p. 36; programs"
+    with pytest.raises(ConfigurationError, match=refused):
         editor.viewer_command(path, "p. 36", 36)
-    okular = tmp_path / "okular"
-    okular.write_text("#!/bin/sh\n")
-    okular.chmod(0o755)
-    assert editor.viewer_command(path, "p. 36", 36) == [str(okular), "--page", "36", "/d/a.pdf"]
+    (tmp_path / "okular").write_text("#!/bin/sh\n")
+    (tmp_path / "okular").chmod(0o755)
+    assert editor.viewer_command(path, "p. 36", 36) == [str(tmp_path / "okular"), "--page", "36", "/d/a.pdf"]
     with pytest.raises(ConfigurationError, match=r"own program at sheet Prices, row 4$"):
         editor.viewer_command(Path("/d/a.xlsx"), "sheet Prices, row 4", None)

@@ -53,8 +53,11 @@ JSON = st.recursive(
 )
 
 
-def codes(error):
-    return {(one.field, one.code) for one in error.value.errors}
+def codes(call, *arguments, **values):
+    """(field, code) of all errors that a call raises."""
+    with pytest.raises(ValidationError) as caught:
+        call(*arguments, **values)
+    return {(one.field, one.code) for one in caught.value.errors}
 
 
 # --- chunks ---------------------------------------------------------------------------------------------------------
@@ -69,29 +72,20 @@ def test_a_chunk_of_json_is_a_chunk():
     assert document.metadata == {name: value for name, value in CHUNK.items() if name not in ("chunk_id", "chunk_text")}
 
 
-def test_all_broken_rules_are_reported_at_once():
+def test_all_broken_rules_are_reported_at_once_and_unknown_and_missing_keys_named():
     with pytest.raises(ValidationError) as caught:
         ChunkMetadata("", "", "", 0)
     assert [(one.field, one.code) for one in caught.value.errors] == [
         *((name, "blank") for name in ("chunk_id", "source_document", "chunk_text")),
         ("token_count", "out_of_range"),
     ]
-    with pytest.raises(ValidationError) as caught:
-        SearchQuery(" ", (0.0,), 0)
-    assert codes(caught) == {("query", "blank"), ("vector", "not_usable"), ("top_k", "out_of_range")}
-
-
-def test_unknown_and_missing_keys_are_named():
-    with pytest.raises(ValidationError) as caught:
-        ChunkMetadata.from_dict({**CHUNK, "title": "x"} | {})
-    assert codes(caught) == {("title", "unknown_field")}
-    assert "title is not a field here; fields: chunk_id, source_document" in str(caught.value)
-    with pytest.raises(ValidationError) as caught:
-        ChunkMetadata.from_dict({"chunk_id": "x", "extra": 1})
-    assert codes(caught) == {
-        ("extra", "unknown_field"), ("source_document", "missing"), ("chunk_text", "missing"),
-        ("token_count", "missing"),
-    }  # fmt: skip
+    blank = {("query", "blank"), ("vector", "not_usable"), ("top_k", "out_of_range")}
+    assert codes(SearchQuery, " ", (0.0,), 0) == blank
+    assert codes(ChunkMetadata.from_dict, {**CHUNK, "title": "x"}) == {("title", "unknown_field")}
+    with pytest.raises(ValidationError, match="title is not a field here; fields: chunk_id, source_document"):
+        ChunkMetadata.from_dict({**CHUNK, "title": "x"})
+    missing = {(name, "missing") for name in ("source_document", "chunk_text", "token_count")}
+    assert codes(ChunkMetadata.from_dict, {"chunk_id": "x", "extra": 1}) == {("extra", "unknown_field"), *missing}
 
 
 @pytest.mark.parametrize(("change", "expected"), [
@@ -111,10 +105,8 @@ def test_unknown_and_missing_keys_are_named():
     ({"subsection_title": ["a", 2]}, ("subsection_title", "wrong_type")),
 ])  # fmt: skip
 def test_every_rule_of_a_chunk(change, expected):
-    for kind, more in ((ChunkMetadata, {}), (VectorDocument, {"embedding": [1.0]})):
-        with pytest.raises(ValidationError) as caught:
-            kind(**CHUNK | change | more)
-        assert codes(caught) == {expected}
+    assert codes(ChunkMetadata, **CHUNK | change) == {expected}
+    assert codes(VectorDocument, embedding=[1.0], **CHUNK | change) == {expected}
     ChunkMetadata(**CHUNK | {"summary": "s" * 500, "chunk_id": "é" * 256, "chunk_text": "x"})
 
 
@@ -144,20 +136,15 @@ def test_vectors_of_any_kind_become_numbers(kind):
     (None, "wrong_type"), (3, "wrong_type"), (np.array(3.0), "wrong_type"),
 ])  # fmt: skip
 def test_vectors_that_are_none(embedding, code):
-    with pytest.raises(ValidationError) as caught:
+    assert codes(VectorDocument, **CHUNK, embedding=embedding) == {("embedding", code)}
+    message = "embedding must have finite values" if code == "not_usable" else "embedding"
+    with pytest.raises(ValidationError, match=message):
         VectorDocument(**CHUNK, embedding=embedding)
-    assert codes(caught) == {("embedding", code)}
-    assert code != "not_usable" or "embedding must have finite values" in str(caught.value)
     if embedding is not None:
-        with pytest.raises(ValidationError) as caught:
-            SearchQuery("x", query_embedding=embedding)
-        assert codes(caught) == {("vector", code)}
-
-
-def test_a_vector_made_at_no_known_time():
-    with pytest.raises(ValidationError) as caught:
-        VectorDocument(**CHUNK, embedding=[1.0], created_at=datetime(2026, 1, 1))  # noqa: DTZ001 - what is refused
-    assert codes(caught) == {("created_at", "naive_timestamp")}
+        assert codes(SearchQuery, "x", query_embedding=embedding) == {("vector", code)}
+    naive = datetime(2026, 1, 1)  # noqa: DTZ001 - what is refused
+    naive_error = {("created_at", "naive_timestamp")}
+    assert codes(VectorDocument, **CHUNK, embedding=[1.0], created_at=naive) == naive_error
 
 
 # --- queries and hits -----------------------------------------------------------------------------------------------
@@ -172,9 +159,7 @@ def test_a_vector_made_at_no_known_time():
     ({"query_text": "x", "timestamp": "now"}, ("timestamp", "wrong_type")),
 ])  # fmt: skip
 def test_every_rule_of_a_query(query, expected):
-    with pytest.raises(ValidationError) as caught:
-        SearchQuery(**query)
-    assert codes(caught) == {expected}
+    assert codes(SearchQuery, **query) == {expected}
     assert SearchQuery(" " * 5000 + "C").query_text == " " * 5000 + "C"  # what is searched is trimmed
 
 
@@ -186,9 +171,7 @@ def test_every_rule_of_a_query(query, expected):
     ({"vector_score": "0.5"}, ("vector_score", "wrong_type")),
 ])  # fmt: skip
 def test_every_rule_of_a_hit(values, expected):
-    with pytest.raises(ValidationError) as caught:
-        SearchResult("text", **values)
-    assert codes(caught) == {expected}
+    assert codes(SearchResult, "text", **values) == {expected}
     assert SearchResult("text", rerank_score=-7.5).rerank_score == -7.5  # a reranker of one's own may give logits
 
 
@@ -212,9 +195,8 @@ def test_scores_are_read_beside_the_metadata_and_are_no_part_of_it():
 
 def results():
     time = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-    hit = SearchResult(
-        "text", HitMetadata({"a": [1, {"b": None}]}, 0.5, None), "id", created_at=time, updated_at=time, rank=1
-    )
+    metadata = HitMetadata({"a": [1, {"b": None}]}, 0.5, None)
+    hit = SearchResult("text", metadata, "id", created_at=time, updated_at=time, rank=1)
     hit.vector_score, hit.source_document, hit.heading_path, hit.line = 0.5, "a.md", ("One", "Two"), 7
     return SearchResults([hit], mode="vector", timings={"total": 1.5}, warnings=["late"])
 
@@ -223,8 +205,7 @@ def test_results_as_dictionaries_are_json():
     found = results()
     told = found.to_dict()
     assert json.loads(json.dumps(told)) == told
-    assert told["warnings"] == ["late"]
-    assert told["mode"] == "vector"
+    assert (told["warnings"], told["mode"]) == (["late"], "vector")
     (hit,) = told["hits"]
     assert hit == found[0].to_dict()
     assert type(hit["metadata"]) is dict
@@ -235,6 +216,8 @@ def test_results_as_dictionaries_are_json():
     # A copy: what is done to it does not change the hit.
     hit["metadata"]["a"].append(2)
     assert found[0].metadata == {"a": [1, {"b": None}]}
+    document = Document(content="hello", metadata={}, id="1", timestamp_start="00:01", timestamp_end="00:02")
+    assert (document.timestamp_start, document.timestamp_end) == ("00:01", "00:02")
 
 
 @pytest.mark.parametrize(
@@ -252,13 +235,8 @@ def test_ids_of_documents_of_every_kind(own, shown, told):
 def test_results_as_documents_of_langchain(monkeypatch):
     (document,) = results().to_documents()
     assert (document.page_content, document.id) == ("text", "id")
-    assert document.metadata == {
-        "a": [1, {"b": None}],
-        "source_document": "a.md",
-        "heading_path": ["One", "Two"],
-        "line": 7,
-        "vector_score": 0.5,
-    }
+    own = {"source_document": "a.md", "heading_path": ["One", "Two"], "line": 7, "vector_score": 0.5}
+    assert document.metadata == {"a": [1, {"b": None}], **own}
     mine = SearchResults([SearchResult("text", {"source": "mine"}, source="a.md")])
     assert mine.to_documents()[0].metadata == {"source": "mine"}
     monkeypatch.setitem(sys.modules, "langchain_core.documents", None)
@@ -266,13 +244,8 @@ def test_results_as_documents_of_langchain(monkeypatch):
         results().to_documents()
 
 
-def test_a_document_with_its_time_in_a_recording():
-    document = Document(content="hello", metadata={}, id="1", timestamp_start="00:01", timestamp_end="00:02")
-    assert (document.timestamp_start, document.timestamp_end) == ("00:01", "00:02")
-
-
 # --- as people look at them -----------------------------------------------------------------------------------------
-def test_a_hit_is_shown_by_place_and_scores():
+def test_a_hit_is_shown_by_place_and_scores_and_becomes_a_mapping():
     text = "secret " * 1000
     hit = SearchResult(text, {"note": text}, "a'b", source_document="docs/keys.md", place="line 9", rank=2)
     hit.excerpt, hit.vector_score, hit.keyword_score, hit.fused_score = text, 0.123456, None, 0.0
@@ -280,71 +253,53 @@ def test_a_hit_is_shown_by_place_and_scores():
     assert repr(hit) == f"SearchResult(rank=2, location='docs/keys.md:9', score=0, text={shown!r})"
     assert repr(SearchResult("text", id="a'b")) == """SearchResult(rank=0, id="a'b", text='text')"""
     assert (hit.text, hit.score) == (text, 0.0)
-
-
-def test_a_hit_becomes_a_mapping():
     hit = SearchResult("text", HitMetadata({"year": 2024}, 0.5, None), "1", place="p. 36", page=36)
     values = dataclasses.asdict(hit)
     assert (values["content"], values["metadata"], values["place"]) == ("text", {"year": 2024}, "p. 36")
     assert json.loads(json.dumps(hit.to_dict()))["place"] == "p. 36"
 
 
-def test_both_retrievers_take_the_same_kinds_of_query():
-    first, second = (
-        inspect.signature(kind.search).parameters["query"].annotation
-        for kind in (semlex.PostgreSQLRetriever, semlex.SyncRetriever)
-    )
-    assert first == second == "str | SearchQuery | None"
-
-
 def test_help_shows_the_names_before_the_modules():
-    told = pydoc.plain(pydoc.render_doc(semlex))
-    shown = told.split("PACKAGE CONTENTS")[0]
+    shown = pydoc.plain(pydoc.render_doc(semlex)).split("PACKAGE CONTENTS")[0]
     assert [name for name in semlex.__all__ if not re.search(rf"\b{name}\b", shown)] == []
     assert dir(semlex) == sorted(semlex.__all__)
+    for kind in (semlex.PostgreSQLRetriever, semlex.SyncRetriever):  # both take the same kinds of query
+        assert inspect.signature(kind.search).parameters["query"].annotation == "str | SearchQuery | None"
 
 
-class Frame:
+def frame(**columns):
     """What pandas gives of a data frame."""
-
-    def __init__(self, **columns):
-        self.columns = list(columns)
-        self._rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-
-    def to_dict(self, orient):
-        assert orient == "records"
-        return self._rows
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    return SimpleNamespace(columns=list(columns), to_dict=lambda orient: {"records": rows}[orient])
 
 
 def test_documents_are_made_of_mappings_and_data_frames():
     [one] = documents_in([{"text": "a", "id": "x", "year": 2024, "metadata": {"b": 1}}])
     assert (one.content, one.id, one.metadata) == ("a", "x", {"b": 1, "year": 2024})
-    first, second = documents_in(Frame(content=["a", "b"], year=[2024, math.nan], text=["own", None]))
+    first, second = documents_in(frame(content=["a", "b"], year=[2024, math.nan], text=["own", None]))
     assert (first.content, first.metadata) == ("a", {"year": 2024, "text": "own"})
     assert (second.content, second.metadata) == ("b", {})
-    with pytest.raises(ValidationError, match=r"a column 'content' or 'text' .it has body: rename"):
-        documents_in(Frame(body=["a"]))
-    [array] = documents_in(Frame(text=["a"], tags=[np.array(["x", "y"])]))  # as pandas reads lists from Parquet
+    [array] = documents_in(frame(text=["a"], tags=[np.array(["x", "y"])]))  # as pandas reads lists from Parquet
     assert array.metadata == {"tags": ["x", "y"]}
-    twice = pa.table([["a"], [1], [2]], names=["text", "year", "year"])
-    with pytest.raises(
-        ValidationError, match=r"whose columns have different names .several are called year: rename them"
+    for wrong, message in (
+        (frame(body=["a"]), r"a column 'content' or 'text' .it has body: rename"),
+        (
+            pa.table([["a"], [1], [2]], names=["text", "year", "year"]),
+            r"whose columns have different names .several are called year: rename them",
+        ),
+        (SimpleNamespace(columns=["text"]), "with its rows in memory; got a SimpleNamespace"),  # as a lazy frame
     ):
-        documents_in(twice)
-    with pytest.raises(ValidationError, match="with its rows in memory; got a SimpleNamespace"):
-        documents_in(SimpleNamespace(columns=["text"]))  # as a lazy frame
+        with pytest.raises(ValidationError, match=message):
+            documents_in(wrong)
 
 
-def test_a_data_frame_of_hits_needs_pandas(monkeypatch):
+def test_a_data_frame_of_hits_needs_pandas_and_has_keys_columns_and_metadata_of_rows(monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(MissingExtraError, match=r"needs the package 'pandas': pip install pandas"):
-        semlex.SearchResults().to_pandas()
-
-
-def test_a_data_frame_has_keys_columns_and_metadata_of_rows(monkeypatch):
+        SearchResults().to_pandas()
     monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=lambda rows, columns: (rows, columns)))
-    row = semlex.SearchResult("text", {"text": 1, "price": 2}, "a", table="news", key=0, columns={"price": 3, "id": 0})
-    [first, second], _ = semlex.SearchResults([row, semlex.SearchResult("other")]).to_pandas()
+    row = SearchResult("text", {"text": 1, "price": 2}, "a", table="news", key=0, columns={"price": 3, "id": 0})
+    [first, second], _ = SearchResults([row, SearchResult("other")]).to_pandas()
     of_row = {"key": 0, "price": 3, "columns.id": 0, "metadata.text": 1, "metadata.price": 2}
     assert first.items() >= of_row.items()
     assert first.keys() - second.keys() == of_row.keys()

@@ -27,22 +27,13 @@ from tests.support.settings_forms import (
 SECRET = "hunter2"  # noqa: S105 - a text
 # As the documentation of such files has it.
 RAG = {
-    "embeddingModel": "text-embedding-3-small",
-    "collectionName": "papers",
-    "chunkSize": 500,
-    "chunkOverlap": 50,
-    "topK": 5,
-    "hybridSearchEnabled": True,
-    "hybridSearchWeight": 0.7,
-    "rerankingEnabled": True,
-    "rerankerProvider": "auto",
-    "rerankerModel": "google/gemini-2.5-flash",
-    "contextualEnrichmentEnabled": False,
-    "contextualEnrichmentModel": "google/gemini-2.5-flash",
-    "adaptiveRoutingEnabled": False,
-    "adaptiveRoutingModel": "google/gemini-2.5-flash",
+    "embeddingModel": "text-embedding-3-small", "collectionName": "papers", "chunkSize": 500, "chunkOverlap": 50,
+    "topK": 5, "hybridSearchEnabled": True, "hybridSearchWeight": 0.7, "rerankingEnabled": True,
+    "rerankerProvider": "auto", "rerankerModel": "google/gemini-2.5-flash",
+    "contextualEnrichmentEnabled": False, "contextualEnrichmentModel": "google/gemini-2.5-flash",
+    "adaptiveRoutingEnabled": False, "adaptiveRoutingModel": "google/gemini-2.5-flash",
     "qa": {"model": "anthropic/claude-3-5-sonnet", "temperature": 0.1},
-}
+}  # fmt: skip
 # Each example makes folders and files.
 BOUNDED = settings(max_examples=min(1000, settings().max_examples))
 OTHERS = [(setting.name, variable) for setting in SETTINGS for variable in setting.others]
@@ -103,33 +94,24 @@ def test_the_first_source_counts_and_the_others_are_told(drawn):
         said.pop("RAG", None)
     environment = variables({name: said["SEMLEX"]}) if "SEMLEX" in said else {}
     if "RAG" in said:
-        [text] = variables({name: said["RAG"]}).values()
-        environment[foreign[0]] = text
-    project = "[tool.semlex]\n" + flat({name: said["pyproject.toml"]}) if "pyproject.toml" in said else ""
-    folder_files = {"pyproject.toml": project}
-    folder_files |= {"semlex.toml": flat({name: said["semlex.toml"]})} if "semlex.toml" in said else {}
-    own = flat({name: said["own"]}) if "own" in said else ""
-    with world(environment, own, folder_files) as folder:
-        if project or "semlex.toml" in said:
+        [environment[foreign[0]]] = variables({name: said["RAG"]}).values()
+    texts = {source: flat({name: value}) for source, value in said.items() if "." in source or source == "own"}
+    own = texts.pop("own", "")
+    if "pyproject.toml" in texts:
+        texts["pyproject.toml"] = f"[tool.semlex]\n{texts['pyproject.toml']}"
+    with world(environment, own, {"pyproject.toml": "", **texts}) as folder:
+        if texts:
             files.trust(folder)
-        arguments = {name: said["argument"]} if "argument" in said else {}
-        found = load_settings(**arguments)
-        where = {
-            "argument": "argument",
-            "SEMLEX": NAMED[name].variables[0],
-            "RAG": foreign[0] if foreign else "",
-            "semlex.toml": str(folder / "semlex.toml"),
-            "pyproject.toml": str(folder / "pyproject.toml"),
-            "own": str(files.own_file()),
-        }
+        found = load_settings(**{name: said["argument"]} if "argument" in said else {})
+        where = {"argument": "argument", "SEMLEX": NAMED[name].variables[0], "RAG": foreign[0] if foreign else ""}
+        where |= {one: str(folder / one) for one in ("semlex.toml", "pyproject.toml")} | {"own": str(files.own_file())}
     expected = [source for source in SOURCES if source in said]
     if not expected:
         assert found == Settings()
         return
     assert found.value(NAMED[name]) == said[expected[0]]
     assert found.origins == {name: where[expected[0]]}
-    told = [one.origin for one in found.overridden.get(name, ())]
-    assert told == [where[source] for source in expected[1:]]
+    assert [one.origin for one in found.overridden.get(name, ())] == [where[source] for source in expected[1:]]
 
 
 def test_a_settings_json_as_it_is_documented():
@@ -137,21 +119,14 @@ def test_a_settings_json_as_it_is_documented():
         file = folder / "settings.json"
         file.write_text(json.dumps({"rag": RAG, "ui": {"theme": "dark"}}), encoding="utf-8")
         found = load_settings(file)
-    said = {name: value for name, value in found.values().items() if found.is_set(name)}
-    assert said == {
-        "embedding_model": "openai:text-embedding-3-small",
-        "collection": "papers",
-        "chunk_tokens": 500,
-        "overlap_tokens": 50,
-        "top_k": 5,
-        "hybrid_weight": 0.7,
-        "use_reranking": True,
+    assert {name: value for name, value in found.values().items() if found.is_set(name)} == {
+        "embedding_model": "openai:text-embedding-3-small", "collection": "papers", "chunk_tokens": 500,
+        "overlap_tokens": 50, "top_k": 5, "hybrid_weight": 0.7, "use_reranking": True,
         "reranker_model": "auto:openrouter:google/gemini-2.5-flash",
         "chat_model": "openrouter:anthropic/claude-3-5-sonnet",
-    }
-    assert [note.partition("rag.")[2].partition(" ")[0] for note in found.notes] == [
-        "contextualEnrichmentModel", "qa.temperature", "adaptiveRoutingModel",
-    ]  # fmt: skip
+    }  # fmt: skip
+    told = [note.partition("rag.")[2].partition(" ")[0] for note in found.notes]
+    assert told == ["contextualEnrichmentModel", "qa.temperature", "adaptiveRoutingModel"]
 
 
 @pytest.mark.parametrize(("section", "expected"), [
@@ -175,42 +150,37 @@ def test_what_keys_of_a_settings_json_say_together(section, expected):
     assert {name: found.value(NAMED[name]) for name in found.origins} == expected
 
 
-@pytest.mark.parametrize(("section", "words"), [
-    ({"topk": 3}, "rag.topk is not a setting; did you mean topK?"),
-    ({"top_k": 3}, "rag.top_k is not a setting; did you mean topK?"),
-    ({"qa": {"modle": "x"}}, "rag.qa.modle is not a setting; did you mean qa.model?"),
-    ({"apiKey": SECRET}, "rag.apiKey is not a setting; keys come from the environment only"),
-    ({"chunkSize": 16, "chunkTokens": 17}, "rag.chunkTokens sets what rag.chunkSize already sets"),
-    ({"topK": "many"}, "rag.topK must be a whole number; got 'many'"),
-    ({"rerankerProvider": "magic"}, "rag.rerankerProvider must be auto, none"),
-    ({"rerankerProvider": "llm"}, "rag.rerankerProvider is llm, so rerankerModel must name"),
-    (
-        {"adaptiveRoutingEnabled": True, "adaptiveRoutingModel": "a/b", "qa": {"model": "c/d"}},
-        "rag.adaptiveRoutingModel must equal qa.model",
-    ),
-    ({"qa": 3}, "rag.qa must be an object"),
-    ({"rerankerProvider": "cohere", "rerankerModel": {}}, "rag.rerankerModel must be a text"),
-])  # fmt: skip
-def test_mistakes_in_a_settings_json(section, words):
-    with world(own=json.dumps({"rag": section}), name="settings.json"):
-        _, problems = read_settings()
-        assert words in " ".join(problems)
-        assert str(files.own_file()) in problems[0]
-        assert SECRET not in " ".join(problems)
+def of_section(section):
+    return json.dumps({"rag": section})
 
 
 @pytest.mark.parametrize(("content", "words"), [
+    (of_section({"topk": 3}), "rag.topk is not a setting; did you mean topK?"),
+    (of_section({"top_k": 3}), "rag.top_k is not a setting; did you mean topK?"),
+    (of_section({"qa": {"modle": "x"}}), "rag.qa.modle is not a setting; did you mean qa.model?"),
+    (of_section({"apiKey": SECRET}), "rag.apiKey is not a setting; keys come from the environment only"),
+    (of_section({"chunkSize": 16, "chunkTokens": 17}), "rag.chunkTokens sets what rag.chunkSize already sets"),
+    (of_section({"topK": "many"}), "rag.topK must be a whole number; got 'many'"),
+    (of_section({"rerankerProvider": "magic"}), "rag.rerankerProvider must be auto, none"),
+    (of_section({"rerankerProvider": "llm"}), "rag.rerankerProvider is llm, so rerankerModel must name"),
+    (
+        of_section({"adaptiveRoutingEnabled": True, "adaptiveRoutingModel": "a/b", "qa": {"model": "c/d"}}),
+        "rag.adaptiveRoutingModel must equal qa.model",
+    ),
+    (of_section({"qa": 3}), "rag.qa must be an object"),
+    (of_section({"rerankerProvider": "cohere", "rerankerModel": {}}), "rag.rerankerModel must be a text"),
     ('{"rag": {"topK": 1,\n "topK": 2}}', ": topK occurs twice in one object"),
     (f'{{"rag":\n [{SECRET}', ":2:3: Expecting value"),
     ('{"rga": {}}', 'the section "rag" is missing'),
     ("[1]", 'the section "rag" is missing'),
     ('{"rag": 3}', 'the section "rag" is missing'),
 ])  # fmt: skip
-def test_files_that_are_no_settings_json(content, words):
+def test_mistakes_in_a_settings_json(content, words):
     with world(own=content, name="settings.json"):
-        _, problems = read_settings()
-    assert words in problems[0]
-    assert SECRET not in problems[0]
+        told = " ".join(read_settings()[1])
+        assert words in told
+        assert str(files.own_file()) in told
+        assert SECRET not in told
 
 
 @pytest.mark.parametrize(
@@ -294,11 +264,9 @@ def test_a_pyproject_of_others_is_not_judged():
 
 
 def test_names_that_look_like_ours_are_told_and_no_error():
-    environment = {"RAG_TOPK": "3", "RAG_EMBEDING_MODEL": "x", "RAG_TENANT": "7", "RAG_TOP_K": ""}
-    with world(environment):
+    with world({"RAG_TOPK": "3", "RAG_EMBEDING_MODEL": "x", "RAG_TENANT": "7", "RAG_TOP_K": ""}):
         found, problems = read_settings()
-    assert problems == []
-    assert found.origins == {}
+    assert (problems, found.origins) == ([], {})
     assert found.notes == (
         "RAG_EMBEDING_MODEL is not read; did you mean RAG_EMBEDDING_MODEL?",
         "RAG_TOPK is not read; did you mean RAG_TOP_K?",
