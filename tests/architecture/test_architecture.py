@@ -86,10 +86,13 @@ def test_formatted_text_is_recognised(text):
     assert is_formatted(ast.parse(text, mode="eval").body)
 
 
-def test_import_is_light():
+def test_import_is_light_and_every_public_name_loads():
     program = f"import semlex, sys; print([name for name in {HEAVY!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+    for name in semlex.__all__:
+        assert getattr(semlex, name).__name__ == {"connect": "Client", "connect_sync": "SyncClient"}.get(name, name)
+    assert set(dir(semlex)) == set(semlex.__all__)
 
 
 # What `semlex search` has no use for; each is between ten and five hundred milliseconds of a start.
@@ -181,19 +184,10 @@ def test_methods_on_an_event_loop_load_nothing():
         assert done.stdout.strip() == "[]"
 
 
-def test_every_public_name_loads():
-    for name in semlex.__all__:
-        assert getattr(semlex, name).__name__ == {"connect": "Client", "connect_sync": "SyncClient"}.get(name, name)
-    assert set(dir(semlex)) == set(semlex.__all__)
-
-
-def test_tests_of_core_and_unit_need_no_server():
+def test_tests_are_in_folders_by_what_they_need():
     needs = re.compile(r"\b(database_url|server_url|shell|program): ")
     files = [*(TESTS / "core").rglob("*.py"), *(TESTS / "unit").rglob("*.py")]
     assert [path.name for path in files if needs.search(path.read_text(encoding="utf-8"))] == []
-
-
-def test_only_tests_in_the_folder_torch_import_it_when_they_are_collected():
     imports = re.compile(r"^(import|from) (torch|transformers)\b|^from tests.support.*\b(tiny|watched)_", re.MULTILINE)
     files = [path for path in TESTS.rglob("test_*.py") if path.parent.name != "torch"]
     assert [path.name for path in files if imports.search(path.read_text(encoding="utf-8"))] == []

@@ -74,7 +74,17 @@ def test_an_interrupted_wheel_is_made_again(folder, run):
     assert {path.name for path in (folder / "wheels").iterdir()} == {"made", "semlex.whl"}
 
 
-def test_an_interrupted_build_leaves_no_core_of_the_other_profile(folder, run):
+def test_an_interrupted_environment_is_made_again(folder, run):
+    program(folder / ".venv/bin/python", "exit 0")
+    (folder / ".venv/left").touch()
+    assert run("make_venv") == 0
+    assert not (folder / ".venv/left").exists()
+    with_environment(folder, "exit 0")
+    assert run("make_venv") == 0
+    assert (folder / ".venv/bin/maturin").exists()
+
+
+def test_an_interrupted_build_leaves_no_other_core_and_later_changes_are_built_next_time(folder, run):
     core = 'echo "$3" >core; test -e whole || exit 1'  # maturin develop --profile PROFILE
     with_environment(folder, core)
     (folder / "whole").touch()
@@ -85,9 +95,6 @@ def test_an_interrupted_build_leaves_no_core_of_the_other_profile(folder, run):
     (folder / "whole").touch()
     assert run("make_environment local release") == 0
     assert (folder / "core").read_text() == "release\n"
-
-
-def test_what_is_changed_during_a_build_is_built_next_time(folder, run):
     with_environment(folder, 'echo built >>built; test "$(wc -l <built)" -gt 1 || touch rust/lib.rs')
     assert run("make_environment local ci") == 0
     once = (folder / "built").read_text()
@@ -96,13 +103,3 @@ def test_what_is_changed_during_a_build_is_built_next_time(folder, run):
     assert len(twice) == 2 * len(once)
     assert run("make_environment local ci") == 0
     assert (folder / "built").read_text() == twice
-
-
-def test_an_interrupted_environment_is_made_again(folder, run):
-    program(folder / ".venv/bin/python", "exit 0")
-    (folder / ".venv/left").touch()
-    assert run("make_venv") == 0
-    assert not (folder / ".venv/left").exists()
-    with_environment(folder, "exit 0")
-    assert run("make_venv") == 0
-    assert (folder / ".venv/bin/maturin").exists()

@@ -51,7 +51,7 @@ def test_commands_can_be_typed(words, tmp_path, monkeypatch):
     Context().run(TREE[name].make_context, name, rest)
 
 
-def test_variables_of_arguments_are_set():
+def test_variables_of_arguments_are_set_and_are_settings_and_extras_exist():
     used = 0
     for one in OBJECTS:
         if one["kind"] == "Deployment":
@@ -60,24 +60,15 @@ def test_variables_of_arguments_are_set():
             assert named <= {variable["name"] for variable in container["env"]}
             used += len(named)
     assert used
-
-
-def test_variables_are_settings():
     known = {setting.variables[0] for setting in SETTINGS} | OF_COMPOSE
     files = [ROOT / ".env.example", ROOT / "docker-compose.yml", *(ROOT / "deploy").rglob("*.*"), *WORKFLOWS]
     named = {name for file in files for name in re.findall(r"SEMLEX_[A-Z_]+", file.read_text("utf-8"))}
     assert named <= known
     assert named >= OF_COMPOSE
-
-
-def test_extras_of_the_image_exist():
     named = re.findall(r"EXTRAS[=:-]+\s*([a-z,-]+)", DOCKERFILE + (ROOT / ".env.example").read_text("utf-8"))
     assert len(named) == 2
     assert len(set(named)) == 1
     assert set(named[0].split(",")) <= PROJECT["project"]["optional-dependencies"].keys()
-
-
-def test_every_file_has_the_version():
     version = tomllib.loads((ROOT / "Cargo.toml").read_text("utf-8"))["workspace"]["package"]["version"]
     assert yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))["version"] == version
     assert f"## [{version}]" in (ROOT / "CHANGELOG.md").read_text("utf-8")

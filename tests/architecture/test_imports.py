@@ -71,19 +71,13 @@ def test_imports_run_downwards():
     assert wrong == []
 
 
-def test_every_room_has_its_floor():
+def test_every_room_has_its_floor_and_no_files_stand_in_a_circle():
     rooms = {room(name) for name in imports() if name != "semlex"} | {"_core"}
     assert rooms == set(FLOORS)
-
-
-def test_no_files_stand_in_a_circle():
     try:
         TopologicalSorter(imports()).prepare()
     except CycleError as error:
         pytest.fail(" <- ".join(error.args[1]))
-
-
-def test_segments_know_no_words():
     assert [one for one in imports()["semlex.store.segments"] if one.startswith("semlex.store.keyword")] == []
 
 

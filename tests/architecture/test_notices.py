@@ -19,7 +19,7 @@ def notices_module():
     return module
 
 
-def test_every_linked_crate_has_its_licence_in_the_package():
+def test_every_linked_crate_and_its_data_are_in_the_package():
     listed = re.findall(r"^={80}\n(\S+) (\S+) \(.+\)$", NOTICES, re.MULTILINE)
     assert len(listed) == len(set(listed))
     lock = tomllib.loads((ROOT / "Cargo.lock").read_text("utf-8"))
@@ -27,16 +27,10 @@ def test_every_linked_crate_has_its_licence_in_the_package():
     assert set(listed) <= locked, "run ./x notices"
     # What was downloaded to build this very package, so that nothing is now.
     assert set(listed) == set(notices_module().linked("--offline")), "run ./x notices"
-
-
-def test_the_texts_are_there():
     parts = NOTICES.split("=" * 80)[1:]
     for part in parts:
         assert re.search(r"permission|redistribution|warranty|public domain", part, re.IGNORECASE), part[:200]
-
-
-def test_data_of_others_is_listed():
-    """Crates that bring data are described, with its licence or its sources; the package itself has none."""
+    # Crates that bring data are described, with its licence or its sources; the package itself has none.
     module = notices_module()
     for (name, _), package in module.linked("--offline").items():
         below = Path(package["manifest_path"]).parent / "src"
@@ -55,9 +49,6 @@ def test_data_of_others_is_listed():
     for path in others:
         text = path.read_text("utf-8")  # no font and no picture but a drawing
         assert not re.search(r"copyright|licen[cs]e|@preserve|sourceMappingURL|@font-face", text, re.IGNORECASE), path
-
-
-def test_the_notices_are_in_wheel_and_source():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     assert "THIRD-PARTY-NOTICES" in project["project"]["license-files"]
     included = [entry["path"] for entry in project["tool"]["maturin"]["include"]]

@@ -40,16 +40,13 @@ PROGRAMS = {
 }
 
 
-def test_every_operation_has_a_name_of_its_own():
+def test_every_operation_has_a_name_and_a_method_is_one_or_says_why_not():
     marked = [
         member.__operation__.name
         for owner in OWNERS
         for _, member in inspect.getmembers(owner, lambda one: hasattr(one, "__operation__"))
     ]
     assert sorted(marked) == sorted(OPERATIONS)
-
-
-def test_a_method_is_an_operation_or_says_why_not():
     others = {
         name
         for owner in OWNERS
@@ -57,9 +54,6 @@ def test_a_method_is_an_operation_or_says_why_not():
         if inspect.iscoroutinefunction(member) and not hasattr(member, "__operation__")
     }
     assert others == PROGRAMS.keys()
-
-
-def test_what_only_reads_asks_for_no_more():
     changing = ("add", "clear", "create", "delete", "drop", "load", "migrate", "move", "re", "remove", "submit", "sync")
     assert [name for name, one in OPERATIONS.items() if name.startswith(changing) and one.rights == "read"] == []
 
@@ -68,9 +62,6 @@ def test_options_count_as_arguments():
     given = arguments_of(OPERATIONS["search"].method)
     assert {"query", "top_k", "mode", "fusion", "min_rerank", "group_by", "tuning"} <= given.keys()
     assert "rerank" not in given  # hidden
-
-
-def test_counts_of_values_and_candidates_are_declared():
     assert {"fields", "filters", "query", "mode", "limit"} <= arguments_of(OPERATIONS["facets"].method).keys()
     assert {"query", "depth", "boost", "deadline"} <= arguments_of(OPERATIONS["candidates"].method).keys()
 

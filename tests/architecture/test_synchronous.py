@@ -134,8 +134,6 @@ def test_whatever_a_class_has_works_without_await():
         with pytest.raises(ConfigurationError, match="cannot be sent to another process"):
             pickle.dumps(one)
 
-
-def test_subclasses_are_made_as_their_own_class_says():
     class Mine(SyncServer):
         def __init__(self, number):
             super().__init__(f"server {number}")

@@ -71,16 +71,13 @@ async def test_a_tool_says_what_a_model_needs_to_choose_it(offer):
         assert len(schema["description"]) > 5, name
 
 
-async def test_the_tools_that_read_cost_few_tokens():
+async def test_the_tools_that_read_are_those_without_writes_and_cost_few_tokens():
     tools = [
         {"name": tool.name, "description": tool.description, "inputSchema": tool.input_schema}
         for tool in (await listed(writes=False)).values()
     ]
     count = StaticEmbedder().count_tokens([json.dumps(tool) for tool in tools]).sum()
     assert count <= MAX_READING_TOKENS, count
-
-
-async def test_without_writes_there_are_the_tools_that_read():
     reading = {
         name for name in ids if {OPERATIONS[one].rights for one in OFFERS[ids.index(name)].operations} == {"read"}
     }

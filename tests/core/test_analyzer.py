@@ -85,7 +85,7 @@ def test_accents_and_forms_are_one(text):
     assert SIMPLE.terms(unicodedata.normalize("NFC", text)) == terms
 
 
-def test_a_word_with_accents_has_a_second_term_that_keeps_them():
+def test_accents():
     assert SIMPLE.terms("Café cafe niño") == ["cafe", "=café", "cafe", "nino", "=niño"]
     assert SIMPLE.terms("ΛΌΓΟΣ λογος naïve ASCII")[2:] == ["λογοσ", "naive", "=naïve", "ascii"]
     # Where the stemmer drops them, they tell no words apart.
@@ -98,6 +98,17 @@ def test_a_word_with_accents_has_a_second_term_that_keeps_them():
     assert SIMPLE.query('"má"', 9).phrases == [["ma"]]
     assert SIMPLE.query("x -má", 9).excluded == [["ma"]]
     assert excerpts(["Một má."], SIMPLE, ["ma", "=má"]) == [("Một **má**.", 4)]
+    query = ENGLISH.query("the getName of the names and cars")
+    assert query.wanted == [(1 << 32, "getnam"), (1 << 32 | 1, "get"), (1 << 32 | 2, "name"), (6 << 32, "car")]
+    assert query.total == 4
+    query = SIMPLE.query("a b c a", 2)
+    assert ([term for _, term in query.wanted], query.total) == (["a", "b"], 3)
+    assert repr(query) == "Query(2 terms, 0 phrases, 0 exclusions)"
+    with pytest.raises(ValueError, match="max_terms: must be at least 0, found -1"):
+        SIMPLE.query("a", -1)
+    for most, phrases, excluded in ((5, [["a", "b"]], [["c"], ["d", "e"]]), (4, [], [])):  # one bound for both
+        query = SIMPLE.query('"a b" -c -"d e"', most)
+        assert (query.conditions, query.phrases, query.excluded) == (5, phrases, excluded)
 
 
 @pytest.mark.parametrize(("text", "wanted", "phrases", "excluded"), [
@@ -124,20 +135,6 @@ def test_a_word_with_accents_has_a_second_term_that_keeps_them():
 def test_queries(text, wanted, phrases, excluded):
     query = SIMPLE.query(text)
     assert ([term for _, term in query.wanted], query.phrases, query.excluded) == (wanted, phrases, excluded)
-
-
-def test_units_and_bounds():
-    query = ENGLISH.query("the getName of the names and cars")
-    assert query.wanted == [(1 << 32, "getnam"), (1 << 32 | 1, "get"), (1 << 32 | 2, "name"), (6 << 32, "car")]
-    assert query.total == 4
-    query = SIMPLE.query("a b c a", 2)
-    assert ([term for _, term in query.wanted], query.total) == (["a", "b"], 3)
-    assert repr(query) == "Query(2 terms, 0 phrases, 0 exclusions)"
-    with pytest.raises(ValueError, match="max_terms: must be at least 0, found -1"):
-        SIMPLE.query("a", -1)
-    for most, phrases, excluded in ((5, [["a", "b"]], [["c"], ["d", "e"]]), (4, [], [])):  # one bound for both
-        query = SIMPLE.query('"a b" -c -"d e"', most)
-        assert (query.conditions, query.phrases, query.excluded) == (5, phrases, excluded)
 
 
 @pytest.mark.parametrize(("phrase", "text", "found"), [

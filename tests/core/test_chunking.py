@@ -80,23 +80,17 @@ def split(text, *, most=20, overlap=0, least=4, structure="markdown", max_bytes=
     return [text[start:end] for start, end in zip(found.starts.tolist(), found.ends.tolist(), strict=True)], found
 
 
-def test_a_heading_is_not_a_chunk_by_itself():
+def test_headings_and_fenced_code_stay_with_what_belongs_to_them():
     body = " ".join(f"word{number}" for number in range(60))
     chunks, found = split(f"# Title\n\n## Part\n\n{body}\n\n## Empty")
     assert chunks[0].startswith("# Title\n\n## Part\n\nword0")
     assert chunks[-1].endswith("## Empty")
     assert len(chunks[-1].split()) > 2
     assert found.headings[0] == ("Title", "Part")
-
-
-def test_small_siblings_are_joined_under_their_parent():
     chunks, found = split("# T\n\n## A\n\na a\n\n## B\n\nb b b b b b\n\n# U\n\nu u u u", least=5)
     assert chunks == ["# T\n\n## A\n\na a\n\n## B\n\nb b b b b b", "# U\n\nu u u u"]
     assert found.headings == [("T",), ("U",)]
     assert found.title == "T"
-
-
-def test_fenced_code_stays_whole_where_it_fits():
     code = "```python\n" + "\n\n".join(f"x{number} = {number}" for number in range(9)) + "\n```"
     chunks, found = split("one two three four five six seven\n\n" + code)
     assert code in chunks

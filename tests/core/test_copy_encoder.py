@@ -136,7 +136,7 @@ def test_a_bad_argument_is_refused_as_a_whole(kind, data, code):
         CopyEncoder([("embedding", "vector", np.ones((2, 3)))])
 
 
-def test_numbers_in_arrays_are_checked_too():
+def test_arrays_are_checked_like_lists_and_lengths_must_agree():
     columns = [
         ("small", "int2", np.array([0, 2**15, -(2**15) - 1])),
         ("middle", "int4", np.array([2**31, 0, 0])),
@@ -150,6 +150,17 @@ def test_numbers_in_arrays_are_checked_too():
         (2, "small", "out_of_range"), (2, "when", "out_of_range"), (2, "flags", "not_binary"),
         (2, "truth", "not_binary"),
     ]  # fmt: skip
+    assert refusals(CopyEncoder, [("a", "text", ["x"]), ("b", "text", ["x", "y"])]) == [(-1, "b", "length_differs")]
+    assert refusals(CopyEncoder, [("a", "text", ["x"])], ["1", "2"]) == [(-1, "ids", "length_differs")]
+    assert refusals(CopyEncoder, [("a", "text", ["x"])], "1") == [(-1, "ids", "wrong_type")]
+    columns = [("id", "text", ["a", "b"]), ("size", "int4", [1]), ("when", "timestamptz", [NOW, "now"])]
+    found = {(field, code) for _, field, code in refusals(CopyEncoder, columns)}
+    assert {("size", "length_differs"), ("when", "wrong_type")} <= found
+    for shape in ((6, 4), (2, 6), (4, 3)):
+        vectors = np.ones((4, 6), np.float32)
+        encoder = CopyEncoder([("v", "vector", vectors)])
+        vectors.resize(shape, refcheck=False)
+        assert refusals(encoder.encode_into, np.zeros(1000, np.uint8), 0) == [(-1, "v", "wrong_shape")]
 
 
 @pytest.mark.parametrize(("kind", "value", "code"), [
@@ -187,24 +198,7 @@ def test_an_array_changed_after_construction_is_checked_again(kind, array, bad, 
     assert refusals(encoder.encode_into, np.zeros(1000, np.uint8), 0) == [(2, "field", code)]
 
 
-def test_an_array_reshaped_in_place_is_refused():
-    for shape in ((6, 4), (2, 6), (4, 3)):
-        vectors = np.ones((4, 6), np.float32)
-        encoder = CopyEncoder([("v", "vector", vectors)])
-        vectors.resize(shape, refcheck=False)
-        assert refusals(encoder.encode_into, np.zeros(1000, np.uint8), 0) == [(-1, "v", "wrong_shape")]
-
-
-def test_lengths_must_agree_and_hide_no_other_error():
-    assert refusals(CopyEncoder, [("a", "text", ["x"]), ("b", "text", ["x", "y"])]) == [(-1, "b", "length_differs")]
-    assert refusals(CopyEncoder, [("a", "text", ["x"])], ["1", "2"]) == [(-1, "ids", "length_differs")]
-    assert refusals(CopyEncoder, [("a", "text", ["x"])], "1") == [(-1, "ids", "wrong_type")]
-    columns = [("id", "text", ["a", "b"]), ("size", "int4", [1]), ("when", "timestamptz", [NOW, "now"])]
-    found = {(field, code) for _, field, code in refusals(CopyEncoder, columns)}
-    assert {("size", "length_differs"), ("when", "wrong_type")} <= found
-
-
-def test_all_errors_of_all_rows_come_at_once_and_ids_are_shortened():
+def test_messages_are_complete_and_hold_no_value():
     columns = [
         ("a", "int2", [1, 99_999, None]), ("b", "text", ["\0", SURROGATE, 3]), ("c", "jsonb", [{1: 2}, None, {}]),
     ]  # fmt: skip
@@ -215,12 +209,24 @@ def test_all_errors_of_all_rows_come_at_once_and_ids_are_shortened():
         (1, None, "a", "out_of_range"), (1, None, "b", "lone_surrogate"),
         (2, "third", "b", "wrong_type"),
     ]  # fmt: skip
+    secret = "sEcReT"  # noqa: S105
+    kinds = {
+        "text": secret + "\0", "text[]": [secret + "\ud800"], "jsonb": {secret: {secret}}, "bit": secret, "int2": 123456
+    }  # fmt: skip
+    columns = [(kind, kind, [value]) for kind, value in kinds.items()] + [("d", "jsonb", [{secret + "\0": secret}])]
+    with pytest.raises(ValidationError) as caught:
+        CopyEncoder(columns)
+    assert len(caught.value.errors) == len(columns)
+    others = validate_rows([("v", "vector", float32([123456.0, math.nan]), None)], None)
+    messages = f"{caught.value}{caught.value.errors!r}{others!r}"
+    assert secret not in messages
+    assert "123456" not in messages
 
 
 # ---- encode_into: order, buffers, threads ----
 
 
-def test_positions_must_follow_one_another():
+def test_positions_and_buffers():
     encoder = CopyEncoder([("v", "vector", np.ones((9, 4), np.float32))])
     buffer = np.zeros(encoder.largest_row, np.uint8)
     for wrong in (1, -1, 10, 11, -(2**63)):
@@ -233,9 +239,6 @@ def test_positions_must_follow_one_another():
         position, _ = encoder.encode_into(buffer, position)
     with pytest.raises(ValueError, match="complete"):
         encoder.encode_into(buffer, position)
-
-
-def test_buffers_must_be_usable():
     encoder = CopyEncoder([("v", "vector", np.ones((9, 4), np.float32))])
     fixed, shared = np.zeros(500, np.uint8), np.zeros((40, 16), np.uint8)
     fixed.flags.writeable = False
@@ -392,21 +395,6 @@ def test_every_code_is_documented_and_reachable():
     reached |= {code for *_, code in refusals(decode_copy, b"", [])}
     assert reached == set(ERROR_CODES)
     assert all(re.fullmatch(r"[a-z_]+", code) and len(meaning) > 10 for code, meaning in ERROR_CODES.items())
-
-
-def test_no_message_holds_the_value():
-    secret = "sEcReT"  # noqa: S105
-    kinds = {
-        "text": secret + "\0", "text[]": [secret + "\ud800"], "jsonb": {secret: {secret}}, "bit": secret, "int2": 123456
-    }  # fmt: skip
-    columns = [(kind, kind, [value]) for kind, value in kinds.items()] + [("d", "jsonb", [{secret + "\0": secret}])]
-    with pytest.raises(ValidationError) as caught:
-        CopyEncoder(columns)
-    assert len(caught.value.errors) == len(columns)
-    others = validate_rows([("v", "vector", float32([123456.0, math.nan]), None)], None)
-    messages = f"{caught.value}{caught.value.errors!r}{others!r}"
-    assert secret not in messages
-    assert "123456" not in messages
 
 
 MOMENTS = st.none() | st.datetimes(timezones=st.sampled_from([UTC, timezone(timedelta(hours=5)), None]))

@@ -123,22 +123,10 @@ def test_completed_is_its_twin(candidates, mean, deviation, weight):
     assert complete(candidates, mean, deviation, weight) == slow_completed(candidates, mean, deviation, weight)
 
 
-def test_a_worked_example_of_completed_fusion():
-    # Cosine .8 where chunks have .2 on average, .1 apart: z = 6, which counts in full.
-    found = complete([(0.8, 5.0), (0.2, 10.0), (0.5, 0.0)], mean=0.2, deviation=0.1, weight=0.6)
-    assert [row[0] for row in found] == [0, 1, 2]
-    assert [value for row in found for value in row[1:]] == pytest.approx([0.8, 0.6, 0.2, 0.4, 0.0, 0.4, 0.3, 0.3, 0.0])
-
-
-def test_completed_fusion_without_words_spread_or_vectors():
-    assert complete([(0.5, 0.0), (1.0, math.nan)]) == [(1, 1 / 12, 1 / 12, 0.0), (0, 1 / 24, 1 / 24, 0.0)]
-    assert complete([(0.5, 1.0), (1.0, 2.0)], deviation=0.0) == [(1, 0.5, 0.0, 0.5), (0, 0.25, 0.0, 0.25)]
-    # Without a vector a chunk counts as an average one: better than one that is further away than the average.
-    assert [row[0] for row in complete([(-0.5, 0.0), (math.nan, 0.0)])] == [1, 0]
-    assert complete([]) == []
-
-
-def test_ties_and_zeros():
+def test_large_rankings_ties_and_zeros():
+    numbers = np.random.default_rng(0).permutation(20_000)
+    fused = _core.reciprocal_rank_fusion([numbers[::2], numbers[::-3]])
+    assert pairs(fused) == slow_rrf([numbers[::2].tolist(), numbers[::-3].tolist()], [1.0, 1.0], 60.0)
     ids, scores = _core.reciprocal_rank_fusion(arrays([[7, 3], [3, 7], [5]]), k=1)
     assert ids.tolist() == [3, 7, 5]
     assert scores.tolist() == [1 / 2 + 1 / 3, 1 / 2 + 1 / 3, 1 / 2]
@@ -150,12 +138,15 @@ def test_ties_and_zeros():
     ids, scores = _core.linear_fusion(*legs, weights=[0.0])
     assert (ids.tolist(), [math.copysign(1, score) for score in scores]) == ([-1, 0, 1], [1, 1, 1])
     assert pairs(_core.reciprocal_rank_fusion([])) == pairs(_core.linear_fusion([], [])) == []
-
-
-def test_large_rankings_and_strided_arrays():
-    numbers = np.random.default_rng(0).permutation(20_000)
-    fused = _core.reciprocal_rank_fusion([numbers[::2], numbers[::-3]])
-    assert pairs(fused) == slow_rrf([numbers[::2].tolist(), numbers[::-3].tolist()], [1.0, 1.0], 60.0)
+    # Cosine .8 where chunks have .2 on average, .1 apart: z = 6, which counts in full.
+    found = complete([(0.8, 5.0), (0.2, 10.0), (0.5, 0.0)], mean=0.2, deviation=0.1, weight=0.6)
+    assert [row[0] for row in found] == [0, 1, 2]
+    assert [value for row in found for value in row[1:]] == pytest.approx([0.8, 0.6, 0.2, 0.4, 0.0, 0.4, 0.3, 0.3, 0.0])
+    assert complete([(0.5, 0.0), (1.0, math.nan)]) == [(1, 1 / 12, 1 / 12, 0.0), (0, 1 / 24, 1 / 24, 0.0)]
+    assert complete([(0.5, 1.0), (1.0, 2.0)], deviation=0.0) == [(1, 0.5, 0.0, 0.5), (0, 0.25, 0.0, 0.25)]
+    # Without a vector a chunk counts as an average one: better than one that is further away than the average.
+    assert [row[0] for row in complete([(-0.5, 0.0), (math.nan, 0.0)])] == [1, 0]
+    assert complete([]) == []
 
 
 ONE = [np.array([1, 2])]
@@ -245,7 +236,7 @@ def answered(keys, scores, **options):
     return LegResult(keys, np.array(scores, dtype=np.float64), **options)
 
 
-def test_a_chunk_that_one_leg_knows_nothing_of():
+def test_what_one_leg_alone_knows():
     """One leg knows nothing of the third chunk and the other nothing of the first."""
     answers = {"vector": answered(KEYS[1:3], [0.9, 0.8]), "keyword": answered(KEYS[:2], [4.0, 2.0])}
     others = {"vector": np.array([2.0, math.nan]), "keyword": np.array([math.nan, 0.9])}
@@ -258,9 +249,6 @@ def test_a_chunk_that_one_leg_knows_nothing_of():
     assert (third.keyword_rank, third.keyword_score) == (None, None)
     for one in fused:
         assert one.fused_score == one.vector_contribution + one.keyword_contribution
-
-
-def test_infinite_scores_are_refused_by_name():
     answers = {"vector": answered(KEYS[:1], [math.inf]), "keyword": answered(KEYS[:1], [1.0])}
     others = {"vector": np.array([1.0]), "keyword": np.array([math.inf])}
     with pytest.raises(ConfigurationError, match=r"vector\[0\]"):

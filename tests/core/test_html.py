@@ -126,9 +126,6 @@ def test_every_reference_is_read_as_python_reads_it():
     for forms in (names, [name.rstrip(";") for name in names], [name + "x" for name in names], numbers):
         page = "<pre>|" + "|".join(forms) + "|</pre>"
         assert READER.to_markdown(page) == plain_markdown(page)
-
-
-def test_other_arguments_are_refused():
     for page, place in (("\ud800", 0), ("<p>\udfff", 3), ("x" * 5 + "&#xd800;\ud800", 13)):
         with pytest.raises(ValueError, match=rf"^html: lone surrogate at character {place}$"):
             READER.to_markdown(page)

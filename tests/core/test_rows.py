@@ -127,14 +127,6 @@ def test_token_rows_that_make_no_sense_are_named(ids, offsets, skip, message):
             _core.common_prefix(np.array(ids, dtype=np.int64), np.array(offsets, dtype=np.int64))
 
 
-def test_there_is_no_such_batch():
-    found = _core.TokenPlan(np.array([1]), np.array([0, 1]), token_budget=1, max_rows=1)
-    assert (repr(found), repr(found.batch(0))) == ("TokenPlan(1 batches, 1 tokens)", "TokenBatch(1 rows, 1 tokens)")
-    for number in (-1, 1, 2**62):
-        with pytest.raises(IndexError, match=f"number: must be at least 0 and below 1, found {number}"):
-            found.batch(number)
-
-
 # --- cut and normalised vectors ---------------------------------------------------------------------------------------
 
 
@@ -160,13 +152,18 @@ def test_the_layout_does_not_matter(vectors):
     assert np.array_equal(_core.normalise_rows(vectors[::-1], 1), _core.normalise_rows(vectors, 1)[::-1])
 
 
-def test_rows_without_direction_are_left_for_the_caller_to_name():
+def test_rows_without_direction_and_batches_that_are_not_there():
     vectors = np.array([[0, 0], [np.nan, 1], [np.inf, 1], [3, 4]], dtype=np.float32)
     normalised = _core.normalise_rows(vectors, 2)
     assert normalised[0].tolist() == [0, 0]
     assert not np.isfinite(normalised[1:3]).all(axis=1).any()
     assert np.allclose(normalised[3], [0.6, 0.8])
     assert _core.normalise_rows(np.empty((0, 5), dtype=np.float32), 3).shape == (0, 3)
+    found = _core.TokenPlan(np.array([1]), np.array([0, 1]), token_budget=1, max_rows=1)
+    assert (repr(found), repr(found.batch(0))) == ("TokenPlan(1 batches, 1 tokens)", "TokenBatch(1 rows, 1 tokens)")
+    for number in (-1, 1, 2**62):
+        with pytest.raises(IndexError, match=f"number: must be at least 0 and below 1, found {number}"):
+            found.batch(number)
 
 
 @pytest.mark.parametrize(("vectors", "dimensions", "message"), [

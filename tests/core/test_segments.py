@@ -187,22 +187,6 @@ def test_tombstones_come_back(ids):
     assert _core.decode_tombstone(tombstone_id, data).to_array().tolist() == sorted(set(ids))
 
 
-def test_a_language_that_was_not_planned_is_named():
-    tables = one_segment({1: ["a"]})[0]
-    tables.add("german", {2: ["a"]})
-    cache = _core.PostingCache()
-    snapshot = tables.snapshot(cache, cache.plan([("english", [(0, "a")], [], [])]))
-    assert (snapshot.languages, snapshot.missing_languages) == (["english", "german"], ["german"])
-    with pytest.raises(ValueError, match="languages"):
-        snapshot.search(1)
-    both = [(language, [(0, "a")], [], []) for language in LANGUAGES]
-    plan = cache.plan(both)
-    # English was read whole and is warm now; of the German segment only the header is known.
-    assert (plan.warm, plan.cold) == ([("english", b"a")], [("german", b"a")])
-    assert len(plan.known_segments) == 2
-    assert tables.snapshot(cache, plan).search(1)[0].tolist() == [1, 2]
-
-
 def test_warm_searches_read_nothing_and_new_segments_only_themselves():
     tables = one_segment({1: ["a", "b"], 2: ["b"]})[0]
     cache, queries = _core.PostingCache(), [("english", [(0, "a"), (1, "never")], [], [])]
@@ -233,7 +217,7 @@ def test_warm_searches_read_nothing_and_new_segments_only_themselves():
     assert [term for _, term in cache.plan(queries).cold] == [b"a", b"never"]
 
 
-def test_a_plan_keeps_what_it_found():
+def test_plans_keep_what_they_found():
     tables = one_segment({1: ["a"]})[0]
     cache, queries = _core.PostingCache(), [("english", [(0, "a")], [], [])]
     tables.search(cache, queries, 5)
@@ -243,6 +227,19 @@ def test_a_plan_keeps_what_it_found():
     assert tables.search(cache, queries, 5)[0].tolist() == [2]
     cache.clear()
     assert old.snapshot(cache, plan).search(5)[0].tolist() == [1]
+    tables = one_segment({1: ["a"]})[0]
+    tables.add("german", {2: ["a"]})
+    cache = _core.PostingCache()
+    snapshot = tables.snapshot(cache, cache.plan([("english", [(0, "a")], [], [])]))
+    assert (snapshot.languages, snapshot.missing_languages) == (["english", "german"], ["german"])
+    with pytest.raises(ValueError, match="languages"):
+        snapshot.search(1)
+    both = [(language, [(0, "a")], [], []) for language in LANGUAGES]
+    plan = cache.plan(both)
+    # English was read whole and is warm now; of the German segment only the header is known.
+    assert (plan.warm, plan.cold) == ([("english", b"a")], [("german", b"a")])
+    assert len(plan.known_segments) == 2
+    assert tables.snapshot(cache, plan).search(1)[0].tolist() == [1, 2]
 
 
 @pytest.mark.slow
@@ -301,7 +298,7 @@ def test_damage_is_an_error_that_names_the_segment(data):
     assert isinstance(caught.value, StoreError)
 
 
-def test_bytes_under_another_key_are_damage():
+def test_damage_and_another_version():
     segment_id, segment = one_segment({of: ["common", f"term{of}"] for of in range(300)})[1:]
     cache, other = _core.PostingCache(), uuid.uuid4().bytes
     plan = cache.plan([("english", [(0, "term7")], [], [])])
@@ -319,6 +316,12 @@ def test_bytes_under_another_key_are_damage():
         with pytest.raises(DamagedSegmentError):
             damaged()
     assert cache.snapshot(plan, header, [], right).search(3)[0].tolist() == [7]
+    segment_id, segment = one_segment({1: ["a"]})[1:]
+    content = segment.header[5:]
+    covered = b"\x03\x01" + segment_id + (0).to_bytes(8, "little") + content
+    newer = b"\x03" + zlib.crc32(covered).to_bytes(4, "little") + content
+    with pytest.raises(AnalyzerVersionError, match="version 3 of its format, but this semlex reads version 2"):
+        _core.segment_ids(segment_id, newer)
 
 
 @settings(deadline=None)
@@ -350,7 +353,7 @@ def test_what_an_analyzer_remembers_changes_no_segment(batches):
         other.finish(bytes(16))
 
 
-def test_the_share_of_a_query_that_chunks_hold():
+def test_shares_and_arrays():
     tables = one_segment({1: ["a", "b"], 2: ["a"], 3: ["c"], 4: ["b"]})[0]
     tables.add("german", {5: ["b"]})
     tables.bury([4])
@@ -369,10 +372,25 @@ def test_the_share_of_a_query_that_chunks_hold():
     plan = cache.plan([("english", wanted, [], [])])
     with pytest.raises(ValueError, match="lacks languages"):
         tables.snapshot(cache, plan).coverage(np.array([1]))
+    tables, cache = one_segment({of: ["a"] for of in range(5)})[0], _core.PostingCache()
+    snapshot = tables.snapshot(cache, cache.plan([("english", [(0, "a")], [], [])]))
+    ids = np.arange(1, 4)
+    shifted = np.frombuffer(b"\0" + ids.tobytes(), np.uint8)[1:].view(np.int64)
+    assert not shifted.flags.aligned
+    assert snapshot.search(9, allowed=shifted)[0].tolist() == [1, 2, 3]
+    assert snapshot.coverage(shifted).tolist() == [1, 1, 1]
+    fused = _core.reciprocal_rank_fusion([shifted])
+    assert fused[0].tolist() == [1, 2, 3]
+    rows = np.frombuffer(b"\0" + np.ones((2, 3), np.float32).tobytes(), np.uint8)[1:].view(np.float32).reshape(2, 3)
+    assert not rows.flags.aligned
+    assert _core.normalise_rows(rows, 2).shape == (2, 2)
+    with pytest.raises(ValidationError, match="ascontiguousarray") as caught:
+        _core.CopyEncoder([("v", "vector", rows)])
+    assert [error.code for error in caught.value.errors] == ["wrong_layout"]
 
 
 @given(one=st.lists(st.integers(-5, 30)), other=st.lists(st.integers(-5, 30)))
-def test_sets_of_ids(one, other):
+def test_sets_of_ids_and_tombstones(one, other):
     left, right = id_set(one), id_set(other)
     assert (left & right).to_array().tolist() == sorted(set(one) & set(other))
     assert (left - right).to_array().tolist() == sorted(set(one) - set(other))
@@ -397,15 +415,6 @@ def test_a_tombstone_that_names_billions_is_never_listed():
         ids.to_array()
 
 
-def test_another_version_of_the_format_is_no_damage():
-    segment_id, segment = one_segment({1: ["a"]})[1:]
-    content = segment.header[5:]
-    covered = b"\x03\x01" + segment_id + (0).to_bytes(8, "little") + content
-    newer = b"\x03" + zlib.crc32(covered).to_bytes(4, "little") + content
-    with pytest.raises(AnalyzerVersionError, match="version 3 of its format, but this semlex reads version 2"):
-        _core.segment_ids(segment_id, newer)
-
-
 def test_an_internal_error_is_an_ordinary_one_and_says_what_happened():
     """A panic in Rust is none of Python's `BaseException`s; what it was in the midst of is not used any more."""
     panic = _core._panic
@@ -419,24 +428,6 @@ def test_an_internal_error_is_an_ordinary_one_and_says_what_happened():
     for use in (lambda: builder.add_terms(2, ["a"]), lambda: builder.finish(bytes(16)), lambda: len(builder)):
         with pytest.raises(RuntimeError, match="half-done; build the segment with a new one"):
             use()
-
-
-def test_arrays_that_are_not_aligned_are_read():
-    tables, cache = one_segment({of: ["a"] for of in range(5)})[0], _core.PostingCache()
-    snapshot = tables.snapshot(cache, cache.plan([("english", [(0, "a")], [], [])]))
-    ids = np.arange(1, 4)
-    shifted = np.frombuffer(b"\0" + ids.tobytes(), np.uint8)[1:].view(np.int64)
-    assert not shifted.flags.aligned
-    assert snapshot.search(9, allowed=shifted)[0].tolist() == [1, 2, 3]
-    assert snapshot.coverage(shifted).tolist() == [1, 1, 1]
-    fused = _core.reciprocal_rank_fusion([shifted])
-    assert fused[0].tolist() == [1, 2, 3]
-    rows = np.frombuffer(b"\0" + np.ones((2, 3), np.float32).tobytes(), np.uint8)[1:].view(np.float32).reshape(2, 3)
-    assert not rows.flags.aligned
-    assert _core.normalise_rows(rows, 2).shape == (2, 2)
-    with pytest.raises(ValidationError, match="ascontiguousarray") as caught:
-        _core.CopyEncoder([("v", "vector", rows)])
-    assert [error.code for error in caught.value.errors] == ["wrong_layout"]
 
 
 def test_misuse_is_refused():

@@ -67,9 +67,16 @@ def two_as_text(request):
     return engines
 
 
-def test_edges_alone_and_beside_each_other(two):
+def test_edges_pieces_without_end_and_ids(two):
     assert_equal(two, EDGES)
     assert_equal(two, ["".join(parts) for parts in itertools.product([*EDGES, "<s>"], repeat=2)])
+    texts = ["-" * 20_000, "a" * 20_000, " " * 20_000 + "x", "\n" * 3000, "ab" * 10_000, "漢字" * 3_000, "🏽" * 3000]
+    texts += ["x" * length for length in range(85, 110)]
+    assert_equal(two, texts, offsets=False)
+    ours, theirs = two
+    assert ours.end_ids() == theirs.end_ids()
+    for token in ("<s>", "▁", "<0x0A>", "?!?!?!"):
+        assert ours.token_id(token) == theirs.token_id(token)
 
 
 @pytest.mark.slow
@@ -110,12 +117,6 @@ def test_every_character(full):
         assert_equal(engines, ["".join(block), " ".join(f"x{it}x {it}" for it in block)])
 
 
-def test_pieces_without_end(two):
-    texts = ["-" * 20_000, "a" * 20_000, " " * 20_000 + "x", "\n" * 3000, "ab" * 10_000, "漢字" * 3_000, "🏽" * 3000]
-    texts += ["x" * length for length in range(85, 110)]
-    assert_equal(two, texts, offsets=False)
-
-
 @pytest.mark.slow
 def test_long_texts_without_a_space():
     letters = "".join(random.Random(5).choices("etaoinshrdlu", k=1 << 17))
@@ -134,13 +135,6 @@ def test_added_tokens():
             file["added_tokens"].append({**off, "id": number, "content": spelling, flag: True})
         engines = pair(json.dumps(file).encode())
         assert_equal(engines, ["".join(texts) for texts in itertools.product(parts, repeat=3)])
-
-
-def test_the_post_processor_is_left_out_and_known(two):
-    ours, theirs = two
-    assert ours.end_ids() == theirs.end_ids()
-    for token in ("<s>", "▁", "<0x0A>", "?!?!?!"):
-        assert ours.token_id(token) == theirs.token_id(token)
 
 
 def without(*tokens):

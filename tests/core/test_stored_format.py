@@ -85,7 +85,7 @@ def read_plainly(header, rows):
         return None
 
 
-def test_the_plain_reader_finds_what_the_golden_files_hold():
+def test_golden_files_are_found_made_and_shown():
     assert (CONTENTS["segment_id"], CONTENTS["tombstone_id"]) == (SEGMENT_ID.hex(), TOMBSTONE_ID.hex())
     segment = read_segment(SEGMENT_ID, GOLDEN_HEADER, GOLDEN_ROWS)
     assert [*map(list, segment.lengths.items())] == CONTENTS["lengths"]
@@ -94,9 +94,6 @@ def test_the_plain_reader_finds_what_the_golden_files_hold():
     assert [one for first, last in ranges for one in range(first, last + 1)] == CONTENTS["dead"]
     assert len(ranges) < len(CONTENTS["dead"])
     assert [data[5] for _, data in GOLDEN_ROWS] == [SHARED, LONG, SHARED]
-
-
-def test_semlex_makes_the_golden_files_and_the_page_shows_their_tombstone():
     assert stored_format_files.files() == {path.name: path.read_bytes() for path in FOLDER.iterdir()}
     page = (FOLDER.parents[2] / "docs" / "design" / "stored-format.md").read_text(encoding="utf-8")
     shown = re.findall(r"^    ((?:[0-9a-f]{2} )+) ", page, re.MULTILINE)

@@ -58,16 +58,13 @@ def test_underlines_make_sections(drawn):
     assert paths(text, "restructuredtext") == expected
 
 
-def test_the_order_of_first_use_is_the_depth_and_a_plain_text_is_one_section():
+def test_headings_of_restructuredtext():
     text = "Top\n~~~\n\na\n\nSub\n===\n\nb\n\n.. _next:\n\nNext\n~~~~\n\nc\n\n-----\n\nShort underline\n---\n\nd"
     chunks = cut(text, "restructuredtext")
     assert [path for _, path, _, _ in chunks] == [("Top",), ("Top", "Sub"), ("Next",)]
     assert chunks[2][0].startswith(".. _next:")  # a label belongs to what it names
     text = "A line: and more\nnext line\n\n    indented\n\n* star ** x *\n== not a border\n.. \n..x\n"
     assert paths(text, "restructuredtext") == [()]
-
-
-def test_what_describes_an_object_is_a_heading():
     text = (
         "Reference\n=========\n\n.. py:class:: Client(url)\n\n   Speaks to a server.\n\n   .. py:method:: close()\n\n"
         "      Ends it.\n\n   More of the class.\n\nBehind it.\n\n.. confval:: timeout\n\n   In seconds.\n"
@@ -132,16 +129,6 @@ def test_a_simple_table_repeats_its_header():
     first, *rest = cut(text, "restructuredtext", most=20)
     assert first[0].startswith(header)
     assert {introduction for content, _, _, introduction in rest if content.startswith("n")} == {header}
-
-
-def test_code_in_a_list_is_code_and_a_title_alone_is_no_chunk():
-    text = "- item\n\n    ```py\n    # no heading\n    ```\n\n- next\n\n# Heading\n\ntext"
-    assert paths(text, "markdown") == [(), ("Heading",)]
-    assert [code for _, _, code, _ in cut(text, "markdown", most=3)].count(True) == 1
-    text = "# 1.1\n\n## Fixed\n\nshort\n\n# 1.0\n\n## Added\n\n" + "word " * 30
-    chunks = [content for content, *_ in cut(text, "markdown", most=40, least=10)]
-    assert chunks[0].startswith("# 1.1")
-    assert chunks[1].startswith("# 1.0\n\n## Added")
 
 
 # --- source code ----------------------------------------------------------------------------------------------------
@@ -220,8 +207,15 @@ def test_definitions_of_other_languages(suffix):
     assert all(code for _, _, code, _ in chunks)
 
 
-def test_comments_and_decorators_stay_with_their_definition():
+def test_code_in_lists_comments_and_objects():
     text = "import x\n\n# About f.\n@cached\ndef f():\n    '''Says\n\ndef no():\n    '''\n\ndef g():\n    1\n"
     assert [content.splitlines()[0] for content, *_ in cut(text, "code:py")] == ["import x", "# About f.", "def g():"]
     with pytest.raises(ValueError, match="structure: must be 'plain'"):
         cut("text", "latex")
+    text = "- item\n\n    ```py\n    # no heading\n    ```\n\n- next\n\n# Heading\n\ntext"
+    assert paths(text, "markdown") == [(), ("Heading",)]
+    assert [code for _, _, code, _ in cut(text, "markdown", most=3)].count(True) == 1
+    text = "# 1.1\n\n## Fixed\n\nshort\n\n# 1.0\n\n## Added\n\n" + "word " * 30
+    chunks = [content for content, *_ in cut(text, "markdown", most=40, least=10)]
+    assert chunks[0].startswith("# 1.1")
+    assert chunks[1].startswith("# 1.0\n\n## Added")

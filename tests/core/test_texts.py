@@ -30,10 +30,15 @@ def test_equals_the_definition(texts):
     assert found.tolist() == expected
 
 
-def test_other_things_than_texts_are_refused():
+def test_refusals():
     for wrong in ([1], ["a", None], "abc\ud800", 5):
         with pytest.raises((TypeError, UnicodeEncodeError)):
             _core.shared_shingles(wrong)
+    with pytest.raises(ValueError, match="expected 2 texts in each, found 1"):
+        _core.hash_rows("x", [["a", "b"], ["c"]])
+    with pytest.raises(UnicodeEncodeError):
+        _core.hash_rows("x", [["\ud800"]])
+    assert _core.hash_rows("x", []) == _core.hash_rows("x", [[]]) == []
 
 
 # --- sentences --------------------------------------------------------------------------------------------------------
@@ -63,13 +68,10 @@ def test_every_sentence_is_scored_once_at_its_place(question, passages):
     assert ranked == _core.rank_sentences(ENGLISH, question, passages)
 
 
-def test_characters_are_pythons():
+def test_characters_are_pythons_and_titles_speak_for_what_is_below_them():
     text = "\U0001d538 lion sleeps. It hunts at night."
     sentences = [text[start:end] for start, end, _ in _core.split_sentences(text)]
     assert sentences == ["\U0001d538 lion sleeps.", "It hunts at night."]
-
-
-def test_titles_speak_for_what_stands_below_them():
     passages = [("It takes three days.", "Bananas"), ("It takes four days.", "Key rotation")]
     scores = [one[4] for one in _core.rank_sentences(ENGLISH, "how long does key rotation take", passages)]
     assert scores[1] > scores[0]
@@ -98,11 +100,3 @@ def test_equal_to_the_plain_python(label, rows):
     columns = [[row[number] for row in rows] for number in range(3)]
     assert _core.hash_rows(label, columns) == [twin(label, list(row)) for row in rows]
     assert [_core.hash_rows(label, [[field] for field in row])[0] for row in rows] == _core.hash_rows(label, columns)
-
-
-def test_unequal_columns_and_unusable_texts_are_refused():
-    with pytest.raises(ValueError, match="expected 2 texts in each, found 1"):
-        _core.hash_rows("x", [["a", "b"], ["c"]])
-    with pytest.raises(UnicodeEncodeError):
-        _core.hash_rows("x", [["\ud800"]])
-    assert _core.hash_rows("x", []) == _core.hash_rows("x", [[]]) == []

@@ -80,12 +80,28 @@ def test_every_composition(two):
     assert_equal(two, texts)
 
 
-def test_later_compositions_are_left_alone(two):
+def test_compositions_and_ends(two):
     """Composed by later versions of Unicode, left by the version whose tables the tokenizers library has."""
     parts = "\U00011935\U00011930"
     assert unicodedata.normalize("NFC", parts) != parts
     assert_equal(two, [parts])
     assert len(two[0].token_offsets(parts)) == len(parts.encode())
+    texts = ["-" * 100_000, "a" * 100_000, " " * 50_000 + "x", "\n" * 1000, "ab" * 20_000, "漢" * 5_000, "🏽" * 3000]
+    texts += ["x" * length for length in range(85, 110)]
+    assert_equal(two, texts, offsets=False)
+    ours, _ = two
+    texts = list(on_disk.generated_texts(9, 400))
+    expected = ours.encode(texts).ids.tolist()
+    with ThreadPoolExecutor(4) as pool:
+        assert all(row.ids.tolist() == expected for row in pool.map(lambda _: ours.encode(texts), range(12)))
+    tokenizer = _core.BpeTokenizer(on_disk.content())
+    with pytest.raises(ValueError, match="most"):
+        tokenizer.encode([], head=[], tail=[], most=-1)
+    for call in (tokenizer.count, lambda texts: tokenizer.offsets(texts[0])):
+        with pytest.raises(UnicodeEncodeError):
+            call(["a\ud800"])
+        with pytest.raises(TypeError):
+            call([1])
 
 
 @given(texts=st.lists(st.one_of(TEXT, ODD_TEXT), max_size=6))
@@ -272,31 +288,6 @@ def test_the_library_reads_what_the_core_does_not(tmp_path, caplog, monkeypatch)
     file.unlink()
     with pytest.raises(ModelError, match="no tokenizer"):
         open_tokenizer(folder)
-
-
-def test_pieces_without_end(two):
-    texts = ["-" * 100_000, "a" * 100_000, " " * 50_000 + "x", "\n" * 1000, "ab" * 20_000, "漢" * 5_000, "🏽" * 3000]
-    texts += ["x" * length for length in range(85, 110)]
-    assert_equal(two, texts, offsets=False)
-
-
-def test_several_threads(two):
-    ours, _ = two
-    texts = list(on_disk.generated_texts(9, 400))
-    expected = ours.encode(texts).ids.tolist()
-    with ThreadPoolExecutor(4) as pool:
-        assert all(row.ids.tolist() == expected for row in pool.map(lambda _: ours.encode(texts), range(12)))
-
-
-def test_unusable_arguments_are_refused():
-    tokenizer = _core.BpeTokenizer(on_disk.content())
-    with pytest.raises(ValueError, match="most"):
-        tokenizer.encode([], head=[], tail=[], most=-1)
-    for call in (tokenizer.count, lambda texts: tokenizer.offsets(texts[0])):
-        with pytest.raises(UnicodeEncodeError):
-            call(["a\ud800"])
-        with pytest.raises(TypeError):
-            call([1])
 
 
 def files_of(folder):

@@ -103,12 +103,18 @@ def test_all_kinds_at_once_in_row_order():
     ]
 
 
-def test_unequal_lengths_and_ids_at_their_bound():
+def test_unequal_lengths_bounds_of_ids_and_every_rule_of_identifiers():
     found = validate_rows([("a", "text", ["x", "y"], None), ("b", "text", ["x"], None)], ["1", "2"])
     assert found == [(-1, None, "b", "length_differs", "2", "1")]  # one error of the call
     assert validate_rows([("id", "id", ["i" * 512, "é" * 256], None)], None) == []
     [error] = validate_rows([("id", "id", ["é" * 257], None)], None)
     assert error[3:] == ("too_long", "512 bytes", "514 bytes")
+    for name, codes in (
+        ("pg_É" + "x" * 60, ["bad_identifier", "too_long", "reserved_name"]),
+        (SURROGATE, ["lone_surrogate"]),
+        (3, ["wrong_type"]),
+    ):
+        assert [error[3] for error in validate_identifier(name)] == codes
 
 
 @pytest.mark.parametrize(("kind", "limits"), [
@@ -126,12 +132,3 @@ def test_a_wrong_limit_is_a_programming_error(kind, limits):
 def test_identifiers_are_judged_as_by_the_twin(name):
     good = re.fullmatch(r"[a-z_][a-z0-9_]{0,47}", name) is not None and not name.startswith("pg_")
     assert (validate_identifier(name) == []) == good
-
-
-def test_identifiers_report_every_rule():
-    for name, codes in (
-        ("pg_É" + "x" * 60, ["bad_identifier", "too_long", "reserved_name"]),
-        (SURROGATE, ["lone_surrogate"]),
-        (3, ["wrong_type"]),
-    ):
-        assert [error[3] for error in validate_identifier(name)] == codes

@@ -66,7 +66,7 @@ def test_a_stream_is_the_text_of_the_answer_in_one_piece(text, line_end):
     assert "".join(pieces) == text
 
 
-def test_the_wire_format():
+def test_the_wire_format_and_what_a_server_may_do_without():
     with served("yes", api_key=KEY) as (double, model):
         assert isinstance(model, ChatModel)
         list(model.stream(ASKED, SCHEMA))
@@ -78,18 +78,12 @@ def test_the_wire_format():
     assert first.body["response_format"]["json_schema"]["schema"] == SCHEMA
     assert (first.body["stream"], first.body["stream_options"]) == (True, {"include_usage": True})
     assert "stream" not in second.body
-
-
-def test_settings_that_a_server_does_not_take_are_left_out_from_then_on():
     for refusal in (400, 422):
         with served("yes", [status(refusal)]) as (double, model):
             for _ in range(2):
                 assert next(model.stream(ASKED, SCHEMA)) == "yes"
         assert ["temperature" in request.body for request in double.requests] == [True, False, False]
         assert all(request.body["stream"] for request in double.requests)
-
-
-def test_a_server_without_streams_answers_in_one_piece():
     with served(lambda _: completion("yes", "length")) as (_, model):
         assert list(model.stream(ASKED)) == ["yes", Completion("yes", Usage(11, 7), is_cut=True)]
 
@@ -120,15 +114,12 @@ FAULTS = {
 }
 
 
-def test_a_stream_that_is_none_is_an_error_and_not_asked_for_again():
+def test_a_stream_that_is_none_or_endless_is_an_error(monkeypatch):
     with served() as (double, model):
         for number, (case, fault) in enumerate(FAULTS.items(), start=1):
             double.then(lambda *_, fault=fault: fault)
             assert PASSAGE not in str(refused(model)), case
             assert len(double.requests) == number, case
-
-
-def test_ten_megabytes_are_not_read(monkeypatch):
     monkeypatch.setattr(chat, "Limits", lambda **options: Limits(max_bytes=100_000, **options))
     with served(lambda _: Reply(b": " + b"x" * 10_000_000, headers=EVENT_STREAM)) as (_, model):
         assert "more than the 100000 bytes" in str(refused(model))
@@ -155,16 +146,13 @@ def test_a_server_that_does_not_end_is_left(options, drips, message):
             list(stream)
 
 
-def test_the_time_until_an_answer_begins_is_not_for_its_rest():
+def test_times_until_an_answer_begins_and_for_silence():
     clock = ManualClock()
     with served("a long answer", clock=clock, attempts=1, timeout=60, pause=900, seconds=3600) as (_, model):
         stream = model.stream(ASKED)
         assert next(stream) == "a long "
         clock.advance(600)
         assert next(stream) == "answer"
-
-
-def test_a_server_that_says_nothing_is_left_at_its_time_or_with_its_caller():
     clock, flag = ManualClock(), cancellation.Flag()
     silent = served(lambda _: clock.advance(60) or double.stopped.wait(), clock=clock, attempts=1, timeout=60)
     with silent as (double, model):

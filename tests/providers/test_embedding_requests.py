@@ -102,7 +102,7 @@ def test_a_server_that_knows_base64_is_not_asked_for_numbers(embeddings, embedde
 
 
 # --- the object itself ------------------------------------------------------------------------------------------------
-def test_the_dimension_is_asked_for_once_or_configured_and_closing_is_the_end(embeddings):
+def test_the_object_itself(embeddings):
     embedder = openai(embeddings, dimensions=5)
     assert embedder.identity.dimensions == 5
     assert embedder.embed_documents([]).shape == (0, 5)
@@ -118,8 +118,6 @@ def test_the_dimension_is_asked_for_once_or_configured_and_closing_is_the_end(em
     with pytest.raises(ModelError, match="was closed"):
         embedder.embed_query("a")
 
-
-def test_identity(embeddings):
     def identity(**options):
         return openai(embeddings, dimensions=4, **options).identity
 
@@ -131,9 +129,16 @@ def test_identity(embeddings):
     assert len({identity(**options).key for options in ({}, {"model": "n"}, *prompts)}) == 6
     assert identity(batch_size=3, concurrency=1, timeout=90).key == plain.key
     assert identity(name="ollama:m").model == "ollama:m"
+    embeddings.requests.clear()
+    embedder = openai(embeddings)
+    for rows in ("text", [1], ["a", "\ud800"], [None]):
+        for call in (embedder.embed_documents, embedder.count_tokens):
+            with pytest.raises(ValidationError):
+                call(rows)
+    assert embeddings.requests == []
 
 
-def test_accounts(monkeypatch):
+def test_accounts_and_keys(monkeypatch, embeddings, embedder_at):
     monkeypatch.setenv("OPENAI_API_KEY", f" {KEY}\n")
     monkeypatch.setenv("OPENROUTER_API_KEY", "other")
     small = OpenAIEmbedder("text-embedding-3-small", dimensions=4)
@@ -143,9 +148,6 @@ def test_accounts(monkeypatch):
     assert router.identity.model == "openrouter:qwen/qwen3-embedding-8b"
     monkeypatch.setenv("GOOGLE_API_KEY", KEY)
     assert GeminiEmbedder(dimensions=768).identity.model == "gemini:gemini-embedding-001"
-
-
-def test_a_key_goes_to_its_own_account_only(embeddings, embedder_at, monkeypatch):
     for name in ("OPENAI_API_KEY", "OPENROUTER_API_KEY", "GEMINI_API_KEY"):
         monkeypatch.setenv(name, KEY)
     embedder_at(embeddings).embed_query("a")
@@ -181,15 +183,6 @@ def test_parameters_out_of_range(options, message):
         OpenAIEmbedder(**{"model": "m", "base_url": "http://localhost/v1", **options})
     with pytest.raises(ConfigurationError, match="batch_size must be between 1 and 100; got 101"):
         GeminiEmbedder(api_key=KEY, batch_size=101)
-
-
-def test_bad_texts_are_refused_before_anything_is_sent(embeddings):
-    embedder = openai(embeddings)
-    for rows in ("text", [1], ["a", "\ud800"], [None]):
-        for call in (embedder.embed_documents, embedder.count_tokens):
-            with pytest.raises(ValidationError):
-                call(rows)
-    assert embeddings.requests == []
 
 
 # --- tokens -----------------------------------------------------------------------------------------------------------

@@ -112,7 +112,7 @@ def test_a_text_that_is_refused_is_named_by_its_row(count, data):
         assert caught.value.status == 400
 
 
-def test_a_query_and_several_threads(embeddings, embedder_at):
+def test_queries_threads_and_answers_of_gemini(embeddings, embedder_at):
     embedder = embedder_at(embeddings, batch_size=3)
     assert isinstance(embedder, Embedder)
     found = embedder.embed_query("red stone")
@@ -122,6 +122,18 @@ def test_a_query_and_several_threads(embeddings, embedder_at):
     with ThreadPoolExecutor(6) as threads:
         for vectors in threads.map(embedder.embed_documents, [rows] * 6):
             assert_allclose(vectors, all_expected(rows), atol=1e-6)
+    with ModelServerDouble(gemini_embeddings(DIMENSIONS)) as double:
+        embedder = embedder_at(double, gemini)
+        for change in (
+            lambda content: content["embeddings"].pop() and None,
+            lambda content: content["embeddings"].append(content["embeddings"][0]),
+            lambda content: content["embeddings"][0].clear(),
+            lambda _: {"embeddings": None},
+            lambda _: [],
+        ):
+            double.then(altered(change))
+            with pytest.raises(ModelServerError, match=r"it has \d vectors for 2 texts"):
+                embedder.embed_documents(["first", "second"])
 
 
 # --- wrong answers ----------------------------------------------------------------------------------------------------
@@ -151,7 +163,7 @@ WRONG = [
 ]
 
 
-def test_an_answer_that_cannot_be_used(embeddings, embedder_at):
+def test_answers_that_cannot_be_used(embeddings, embedder_at):
     for change, message in WRONG:
         embeddings.then(altered(change))
         embedder = embedder_at(embeddings)
@@ -159,9 +171,6 @@ def test_an_answer_that_cannot_be_used(embeddings, embedder_at):
             embedder.embed_documents(["first", "second", "third"])
         assert caught.value.status == 200
         assert f"the answer of {embedder.host} for m cannot be used" in str(caught.value)
-
-
-def test_vectors_that_cannot_be_compared(embeddings, embedder_at):
     for values, error, message in (
         ([float("nan")] * DIMENSIONS, ModelError, "row 1 is not finite"),
         ([1e300] * DIMENSIONS, ModelError, "row 1 is not finite"),
@@ -173,24 +182,6 @@ def test_vectors_that_cannot_be_compared(embeddings, embedder_at):
             embeddings.then(altered(entry(1, embedding=sent)))
             with pytest.raises(error, match=message):
                 embedder_at(embeddings).embed_documents(["first", "second", "third"])
-
-
-def test_an_answer_of_gemini_that_cannot_be_used(embedder_at):
-    with ModelServerDouble(gemini_embeddings(DIMENSIONS)) as double:
-        embedder = embedder_at(double, gemini)
-        for change in (
-            lambda content: content["embeddings"].pop() and None,
-            lambda content: content["embeddings"].append(content["embeddings"][0]),
-            lambda content: content["embeddings"][0].clear(),
-            lambda _: {"embeddings": None},
-            lambda _: [],
-        ):
-            double.then(altered(change))
-            with pytest.raises(ModelServerError, match=r"it has \d vectors for 2 texts"):
-                embedder.embed_documents(["first", "second"])
-
-
-def test_another_dimension_later_is_a_mismatch(embeddings, embedder_at):
     for dimensions in (None, 4):
         embeddings.answer = openai_embeddings(DIMENSIONS)
         embedder = embedder_at(embeddings, dimensions=dimensions)

@@ -33,6 +33,25 @@ def test_one_request(server, double):
     assert not {"authorization", "x-goog-api-key"} & set(none)
 
 
+def test_the_first_failure_ends_the_others(server, double):
+    double.then(*[status(404)] * 4)
+    with pytest.raises(ModelServerError, match="answered 404"):
+        server.map(partial(server.post, "/x"), [{"input": [number]} for number in range(1000)])
+    assert len(double.requests) < 100
+
+
+def test_nothing_is_sent_when_nobody_waits(server, double):
+    flag = cancellation.Flag()
+    flag.set()
+    with cancellation.abandoned_by(flag):
+        with pytest.raises(WorkAbandonedError):
+            server.post("/x", {"input": []})
+        with pytest.raises(WorkAbandonedError):
+            server.map(partial(server.post, "/x"), [{"input": []}] * 9)
+    assert server._requests is None  # not even a client was opened
+    assert len(double.requests) == 0
+
+
 # --- many requests ----------------------------------------------------------------------------------------------------
 def test_no_more_than_so_many_at_once():
     meeting = threading.Barrier(3)
@@ -46,13 +65,6 @@ def test_no_more_than_so_many_at_once():
         assert double.most_at_once == 3
 
 
-def test_the_first_failure_ends_the_others(server, double):
-    double.then(*[status(404)] * 4)
-    with pytest.raises(ModelServerError, match="answered 404"):
-        server.map(partial(server.post, "/x"), [{"input": [number]} for number in range(1000)])
-    assert len(double.requests) < 100
-
-
 @pytest.mark.slow
 def test_several_threads(server):
     with ThreadPoolExecutor(8) as threads:
@@ -61,16 +73,6 @@ def test_several_threads(server):
 
 
 # --- nobody waits any more --------------------------------------------------------------------------------------------
-def test_nothing_is_sent_when_nobody_waits(server, double):
-    flag = cancellation.Flag()
-    flag.set()
-    with cancellation.abandoned_by(flag):
-        with pytest.raises(WorkAbandonedError):
-            server.post("/x", {"input": []})
-        with pytest.raises(WorkAbandonedError):
-            server.map(partial(server.post, "/x"), [{"input": []}] * 9)
-    assert server._requests is None  # not even a client was opened
-    assert len(double.requests) == 0
 
 
 @pytest.mark.parametrize("count", [1, 9])
@@ -90,7 +92,7 @@ def test_an_answer_that_nobody_waits_for_is_left(count):
         server.close()
 
 
-def test_a_wait_ends_when_nobody_waits_for_it():
+def test_waits_last_as_long_as_the_server_and_the_caller_want():
     flag, clock = cancellation.Flag(), ManualClock()
     thread = threading.Thread(target=lambda: until(lambda: clock.waits == [30]) and flag.set())
     thread.start()
@@ -103,9 +105,6 @@ def test_a_wait_ends_when_nobody_waits_for_it():
         thread.join()
         until(lambda: clock.waits == [])
     assert len(double.requests) == 1
-
-
-def test_a_wait_lasts_as_long_as_the_server_asks():
     clock = ManualClock()
     begun = clock.monotonic()
     with (
@@ -135,15 +134,12 @@ def test_a_look_up_that_hangs_is_left_behind(monkeypatch):
 
 
 # --- the object itself ------------------------------------------------------------------------------------------------
-def test_closing(server):
+def test_closing(server, pauses):
     server.post("/x", {"input": []})
     server.close()
     server.close()
     with pytest.raises(ModelError, match="was closed"):
         server.post("/x", {"input": []})
-
-
-def test_closing_during_a_request(pauses):
     asked = threading.Event()
 
     def answer(request):

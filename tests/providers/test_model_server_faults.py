@@ -102,7 +102,7 @@ def test_waits_double_and_differ(server, double, pauses):
         assert len(set(waits)) > 1
 
 
-def test_a_server_may_say_how_long_to_wait(server, double, pauses):
+def test_waits_double_differ_or_follow_the_server(server, double, pauses):
     soon = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
     past = format_datetime(datetime.now(UTC) - timedelta(days=1), usegmt=True)
     double.then(*(status(429, Retry_After=value) for value in ("7", "0.25", soon, past)))
@@ -110,9 +110,6 @@ def test_a_server_may_say_how_long_to_wait(server, double, pauses):
     assert pauses[:2] == [7.0, 0.25]
     assert 20 < pauses[2] <= 30
     assert pauses[3] == 0.0
-
-
-def test_a_wait_that_cannot_be_read_is_passed_over():
     for value in ("", "soon", "-5", "1e3", "٣", "Wed, 99 Foo 2099", "NaN", "inf"):
         assert asked_wait(value) is None, value
 
@@ -130,7 +127,7 @@ def test_a_server_that_is_not_there(pauses):
 
 
 # --- answers that cannot be used --------------------------------------------------------------------------------------
-def test_an_answer_that_is_not_json(server, double):
+def test_answers_that_are_no_json_or_huge(server, double, monkeypatch):
     bodies = (b"", b"<html>", b"{", b"\xff\xfe", b"[" * 100_000, b'{"a": 1} x', b"1" * 5000)
     for number, body in enumerate(bodies, start=1):
         double.then(raw(body))
@@ -140,9 +137,7 @@ def test_an_answer_that_is_not_json(server, double):
         assert len(double.requests) == number
         assert error.__cause__ is None
         assert error.__context__ is None
-
-
-def test_a_huge_answer_is_not_read_to_its_end(server, double, monkeypatch):
+    double.requests.clear()
     monkeypatch.setattr(module, "MAX_ANSWER_BYTES", 10_000)
     double.then(raw(json.dumps("x" * 20_000).encode()))
     assert "more than the 10000 bytes" in str(refused(server))
@@ -205,7 +200,7 @@ def test_keys_and_texts_are_never_told(faults, text):
     assert not [line for line in [*told, *records] if KEY in line or text in line]
 
 
-def test_of_errors_only_the_names_that_servers_document_are_quoted(server, double):
+def test_errors_quote_documented_names_and_the_variable_of_a_key(server, double):
     unknown = ("text", 1, None, [], {"error": ["x"]}, {"error": {"code": KEY, "type": ["x"]}})
     both = {"code": "model_not_found", "type": "invalid_request_error"}
     for body, quoted in (
@@ -218,18 +213,15 @@ def test_of_errors_only_the_names_that_servers_document_are_quoted(server, doubl
     ):
         double.then(status(400, body))
         assert f"answered 400{quoted and f' ({quoted})'}; " in str(refused(server))
-
-
-def test_a_refused_key_is_named_by_its_variable(double):
     for key, variable, part in [
         (KEY, "OPENAI_API_KEY", "check the key in the environment variable OPENAI_API_KEY"),
         (None, "OPENAI_API_KEY", "the server needs a key: set the environment variable OPENAI_API_KEY"),
         (KEY, None, "check the key in api_key"),
     ]:
-        with closing(ModelServer(double.url, api_key=key, key_variable=variable)) as server:
+        with closing(ModelServer(double.url, api_key=key, key_variable=variable)) as client:
             for code in (401, 403):
                 double.then(status(code))
-                assert part in str(refused(server))
+                assert part in str(refused(client))
 
 
 def test_a_key_without_encryption_is_logged_once_and_this_machine_asked_without_a_proxy(double, monkeypatch, caplog):

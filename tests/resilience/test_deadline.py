@@ -23,10 +23,7 @@ from tests.support.waiting import LIMIT, eventually, turns
 
 async def test_a_silent_server_is_given_up(database_url: str) -> None:
     clock = ManualClock()
-    async with (
-        proxied(database_url) as (proxy, url),
-        opened(url, 16, clock=clock, timeout=LIMIT) as retriever,
-    ):
+    async with proxied(database_url) as (proxy, url), opened(url, 16, clock=clock, timeout=LIMIT) as retriever:
         await retriever.add_documents([Document("a banana is yellow", id="banana")])
         assert (await retriever.search("banana", deadline=LIMIT))[0].id == "banana"
         proxy.hearing.clear()
@@ -47,10 +44,7 @@ async def test_a_server_that_falls_silent_after_a_leg_failed_is_given_up(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = ManualClock()
-    async with (
-        proxied(database_url) as (proxy, url),
-        opened(url, 16, clock=clock, timeout=LIMIT) as retriever,
-    ):
+    async with proxied(database_url) as (proxy, url), opened(url, 16, clock=clock, timeout=LIMIT) as retriever:
         await retriever.add_documents([Document("a banana is yellow", id="banana")])
         with psycopg.connect(database_url, autocommit=True) as connection:
             connection.execute("DROP TABLE semlex.default_collection_embedding_1")
@@ -80,10 +74,7 @@ async def test_a_cancelled_write_does_not_wait_for_a_silent_server(
         await cancel(connection, timeout=timeout)
 
     monkeypatch.setattr(psycopg.AsyncConnection, "cancel_safe", noted)
-    async with (
-        proxied(database_url) as (proxy, url),
-        opened(url, 16, timeout=LIMIT) as retriever,
-    ):
+    async with proxied(database_url) as (proxy, url), opened(url, 16, timeout=LIMIT) as retriever:
         await retriever.add_documents([Document("a banana is yellow", id="banana")])
         proxy.hearing.clear()
         writing = asyncio.create_task(retriever.add_documents([Document("an apple is red", id="apple")]))
@@ -100,10 +91,7 @@ async def test_a_cancelled_write_does_not_wait_for_a_silent_server(
 
 async def test_the_health_of_a_silent_server_is_reported_in_time(database_url: str) -> None:
     clock = ManualClock()
-    async with (
-        proxied(database_url) as (proxy, url),
-        opened(url, 16, clock=clock, timeout=LIMIT) as retriever,
-    ):
+    async with proxied(database_url) as (proxy, url), opened(url, 16, clock=clock, timeout=LIMIT) as retriever:
         assert (await retriever.health_check()).ok
         proxy.hearing.clear()
         asking = asyncio.create_task(retriever.health_check())

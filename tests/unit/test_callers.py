@@ -55,14 +55,11 @@ def runner(opened):
     runner.close()
 
 
-async def test_results_and_errors_arrive(runner, opened):
+async def test_results_errors_and_a_loop_that_goes_on(runner, opened):
     found = await asyncio.gather(*(runner.awaited(opened.double, number) for number in range(20)))
     assert found == [(2 * number, "semlex-loop") for number in range(20)]
     with pytest.raises(KeyError, match="gone"):
         await runner.awaited(opened.fail)
-
-
-async def test_the_caller_s_loop_goes_on(runner, opened):
     waiting = asyncio.create_task(runner.awaited(opened.hang))
     assert await asyncio.to_thread(opened.began.wait, 60)
     assert await runner.awaited(opened.double, 4) == (8, "semlex-loop")
@@ -142,15 +139,12 @@ def test_one_at_a_time_in_the_order_of_arrival(threads, rounds):
     assert (most[0], total[0], turns._owner, list(turns._waiting)) == (1, threads * rounds, None, [])
 
 
-def test_an_error_inside_lets_the_next_one_in():
+def test_an_error_inside_lets_the_next_one_in_and_giving_up_is_possible():
     turns = FairLock()
     for _ in range(2):
         with pytest.raises(ZeroDivisionError), turns:
             divmod(1, 0)
     assert turns._owner is None
-
-
-def test_giving_up_before_and_after_the_gate_opens():
     turns = FairLock()
     first, second = threading.Lock(), threading.Lock()
     for gate in (first, second):
@@ -206,12 +200,9 @@ def test_a_cancelled_reader_keeps_nobody_waiting(count, cancelled):
     assert set(range(count)) - cancelled <= set(finished)
 
 
-def test_a_single_reader_never_waits():
+def test_turns_hold_for_a_single_reader_and_in_a_later_loop():
     taken = asyncio.run(steps_of(1, 5))
     assert len({number for number, _ in taken}) == 1
-
-
-def test_turns_hold_in_a_later_event_loop():
     turns = Turns()
 
     async def read(*, stops):

@@ -75,13 +75,10 @@ def test_only_one_kind_of_judgement(is_relevant):
     assert [learned.probability(cosine) for cosine in (0.0, 0.5, 1.0)] == pytest.approx([expected] * 3, abs=1e-6)
 
 
-def test_one_cosine_for_all_is_the_share_of_the_relevant():
+def test_known_judgements_are_learned():
     slope, intercept = fitted(np.full(1000, 0.25), np.arange(1000) < 300)
     assert slope == 0
     assert curve(slope, intercept).probability(0.9) == pytest.approx(0.3, abs=0.002)
-
-
-def test_a_known_curve_is_found_again():
     random = np.random.default_rng(7)
     values = random.uniform(0, 1, 20_000)
     relevant = random.random(20_000) < 1 / (1 + np.exp(-(8 * values - 5)))
@@ -90,13 +87,15 @@ def test_a_known_curve_is_found_again():
     assert figures.ece < 0.02
     assert figures.brier < figures.brier_base
     assert figures.auc == pytest.approx(figures.auc_cosine)
-
-
-def test_perfect_judgements_are_learned():
     values = np.array([0.2, 0.8] * 500)
     learned = curve(*fitted(values, values > 0.5))
     assert learned.probability(0.2) < 0.01
     assert learned.probability(0.8) > 0.99
+    # Twenty confidences in ten bins of two: every second one is relevant, so each bin is half right.
+    confidences = np.arange(20) / 20
+    relevant = np.arange(20) % 2 == 1
+    expected = np.mean([abs(confidences[i : i + 2].mean() - 0.5) for i in range(0, 20, 2)])
+    assert calibration_error(confidences, relevant) == pytest.approx(expected)
 
 
 @given(pairs)
@@ -113,14 +112,6 @@ def test_figures_are_those_of_slow_twins(found):
         assert area(values, relevant) == pytest.approx(won / (len(up) * len(down)))
     assert 0 <= calibration_error(probabilities, relevant) <= 1
     assert calibration_error(np.full(len(found), 0.5), relevant) == pytest.approx(abs(relevant.mean() - 0.5))
-
-
-def test_bins_hold_equally_many():
-    """Twenty confidences in ten bins of two: every second one is relevant, so each bin is half right."""
-    confidences = np.arange(20) / 20
-    relevant = np.arange(20) % 2 == 1
-    expected = np.mean([abs(confidences[i : i + 2].mean() - 0.5) for i in range(0, 20, 2)])
-    assert calibration_error(confidences, relevant) == pytest.approx(expected)
 
 
 @given(
@@ -211,7 +202,7 @@ def test_more_of_the_words_never_make_an_answer_less_likely(evidence, model, mor
         assert one == "unsure"
 
 
-def test_a_part_that_is_not_known_leaves_the_judgement_to_what_is():
+def test_parts_that_are_not_known_and_results_in_words():
     curve = SupportCurve(intercept=1.0, words=2.0, nearness=-0.5)
     assert curve.parts == ("words", "nearness")
     assert curve.logit(Evidence(words=3, nearness=2, overlap=0.5)) == pytest.approx(1 + 6 - 1)
@@ -221,9 +212,6 @@ def test_a_part_that_is_not_known_leaves_the_judgement_to_what_is():
     assert WORDS.parts == ("words",)
     for curves in CURVES.values():
         assert any(set(curve.parts) == {one.name for one in fields(Evidence)} for curve in curves)
-
-
-def test_results_say_it_in_words():
     hit = SearchResult("text", id="a", rank=1)
     found = SearchResults([hit], support="unlikely")
     assert repr(found).startswith("SearchResults, hybrid, probably not in here: 1 hit\n")

@@ -151,7 +151,7 @@ def assembled(hits, tokens, around=NONE_AROUND, counting=LENGTH, same=None, **op
     )
 
 
-def test_a_hit_comes_alone_where_its_neighbours_do_not_fit_and_a_shorter_one_behind_it_may_fit():
+def test_hits_that_do_not_fit():
     alone = assembled(HITS[:1], 10_000)
     around = Around(2)
     with_neighbours = assembled(HITS[:1], 10_000, around)
@@ -166,16 +166,6 @@ def test_a_hit_comes_alone_where_its_neighbours_do_not_fit_and_a_shorter_one_beh
     )
     assert [hit.rank for source in made.sources for hit in source.hits] == [1, 3]
     assert [hit.rank for hit in made.left_out] == [2]
-
-
-def test_hits_side_by_side_are_one_passage():
-    made = assembled(HITS, 10_000)
-    assert [[hit.rank for hit in source.hits] for source in made.sources] == [[1], [2, 3], [4]]
-    made = assembled(HITS, 10_000, order="document")
-    assert [[hit.rank for hit in source.hits] for source in made.sources] == [[2, 3], [1], [4]]
-
-
-def test_the_best_hit_alone_is_cut_behind_a_sentence():
     text = " ".join(f"Sentence {n} is 3.5 words (or so.) long!" for n in range(50))
     hit = SearchResult(text, id="long", rank=1)
     other = PlacedHit(SearchResult("Short.", id="s", rank=2), PlacedChunk((uuid.UUID(int=9), "s"), 0, "Short."))
@@ -194,6 +184,18 @@ def test_the_best_hit_alone_is_cut_behind_a_sentence():
     assert made.left_out == (hit,)
 
 
+def test_hits_side_by_side_and_near_duplicates():
+    made = assembled(HITS, 10_000)
+    assert [[hit.rank for hit in source.hits] for source in made.sources] == [[1], [2, 3], [4]]
+    made = assembled(HITS, 10_000, order="document")
+    assert [[hit.rank for hit in source.hits] for source in made.sources] == [[2, 3], [1], [4]]
+    like = [SearchResult("t", id="x", source_document="b.pdf", place="p. 3"), SearchResult("t", id="y")]
+    made = assembled(HITS[:1], 10_000, same={HITS[0].id: like})
+    assert made.sources[0].same_as == ("b.pdf, p. 3", "y")
+    made = assembled([], 100)
+    assert (made.text, made.sources, made.tokens, made.warnings) == ("", (), 0, ())
+
+
 @pytest.mark.parametrize("tokens", [1, 150, 240])
 def test_a_budget_that_holds_nothing(tokens):
     made = assembled([HITS[0]], tokens)
@@ -201,21 +203,10 @@ def test_a_budget_that_holds_nothing(tokens):
     assert made.warnings == (f"no hit, with its place, fits into {tokens} tokens: raise tokens",)
 
 
-def test_no_hits_are_an_empty_context():
-    made = assembled([], 100)
-    assert (made.text, made.sources, made.tokens, made.warnings) == ("", (), 0, ())
-
-
 @pytest.mark.parametrize("number", [None, "5", -1, 1.5, object()])
 def test_a_count_that_is_none_is_refused(number):
     with pytest.raises(ConfigurationError, match="count must return a text"):
         assembled(HITS, 100, counting=Counting(given=lambda _: number))
-
-
-def test_places_of_near_duplicates_are_told():
-    like = [SearchResult("t", id="x", source_document="b.pdf", place="p. 3"), SearchResult("t", id="y")]
-    made = assembled(HITS[:1], 10_000, same={HITS[0].id: like})
-    assert made.sources[0].same_as == ("b.pdf, p. 3", "y")
 
 
 # --- the text of a prompt ---------------------------------------------------------------------------------------------

@@ -46,11 +46,17 @@ def test_another_encoding_is_told_and_read_on_request(encoding):
     assert guessed in str(refused.value)
 
 
-def test_what_is_like_nothing_is_refused():
+def test_guesses():
     with pytest.raises(LoadError, match="no other encoding was recognised"):
         decode(b"caf\xe9", GUESSING)  # too short to tell
     with pytest.raises(LoadError, match="NUL"):
         decode(b"\0" + bytes(range(256)) * 4, GUESSING)
+    both = LoadOptions(detect_encoding=True, on_bad_text="repair")
+    data = TEXTS["windows-1252"].encode("cp1252")
+    assert decode(data, both) == (TEXTS["windows-1252"], "windows-1252", 0)
+    beginning = TEXTS["cp1251"].encode("cp1251") * 6_000  # the guess is made from it
+    text, encoding, repaired = decode(beginning + b"\x98" * 3, both)  # which has no such letter
+    assert (text.count("\ufffd"), encoding, repaired) == (3, "cp1251", 3)
 
 
 def test_without_the_extra_an_encoding_is_not_detected(monkeypatch):
@@ -110,15 +116,6 @@ def test_what_is_mostly_no_text_is_not_repaired(data, code):
     with pytest.raises(LoadError) as refused:
         decode(data, REPAIRING)
     assert refused.value.code == code
-
-
-def test_a_guess_comes_before_a_repair():
-    both = LoadOptions(detect_encoding=True, on_bad_text="repair")
-    data = TEXTS["windows-1252"].encode("cp1252")
-    assert decode(data, both) == (TEXTS["windows-1252"], "windows-1252", 0)
-    beginning = TEXTS["cp1251"].encode("cp1251") * 6_000  # the guess is made from it
-    text, encoding, repaired = decode(beginning + b"\x98" * 3, both)  # which has no such letter
-    assert (text.count("\ufffd"), encoding, repaired) == (3, "cp1251", 3)
 
 
 # --- what a database does not store -----------------------------------------------------------------------------------

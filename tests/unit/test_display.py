@@ -119,15 +119,23 @@ def sample(words):
 
 
 @given(st.lists(texts, min_size=4, max_size=4))
-def test_documents_bring_no_elements_into_a_notebook(words):
+def test_documents_bring_no_elements_into_a_notebook_and_steer_nothing(words):
     for value in sample(words):
         if hasattr(value, "_repr_html_"):
             page = value._repr_html_()
             assert UNSAFE.search(page) is None
             Elements(page)
+    long = [word * 200 for word in words]
+    for value in [*sample(long), *sample(words), Document(long[0], id=words[1]), StoredChunk(long[0], id=long[1])]:
+        shown = repr(value)
+        if isinstance(value, Explanation):  # a value of names and figures: all of it is told
+            continue
+        assert len(shown) < 2_000
+        assert UNSAFE.search(shown) is None
+        assert len(shown.split("\n")) <= 12
 
 
-def test_a_table_of_hits_has_their_scores_places_and_marks():
+def test_searches_are_tables_and_lines_of_hits():
     found = SearchResults(
         [
             SearchResult(
@@ -143,21 +151,6 @@ def test_a_table_of_hits_has_their_scores_places_and_marks():
     assert Elements(SearchResults(warnings=["late"])._repr_html_()).text == "nothing foundnote: late"
     many = SearchResults([SearchResult("text", id=str(number)) for number in range(MAX_ROWS + 5)])
     assert Elements(many._repr_html_()).text.endswith("… and 5 more")
-
-
-@given(st.lists(texts, min_size=4, max_size=4))
-def test_what_is_printed_is_short_and_steers_nothing(words):
-    long = [word * 200 for word in words]
-    for value in [*sample(long), *sample(words), Document(long[0], id=words[1]), StoredChunk(long[0], id=long[1])]:
-        shown = repr(value)
-        if isinstance(value, Explanation):  # a value of names and figures: all of it is told
-            continue
-        assert len(shown) < 2_000
-        assert UNSAFE.search(shown) is None
-        assert len(shown.split("\n")) <= 12
-
-
-def test_a_search_is_printed_a_line_a_hit():
     hits = [
         SearchResult(
             "Rotate a key every\nninety days.", id=str(number), rank=number, fused_score=1 / number, vector_score=0.5,

@@ -10,7 +10,7 @@ from semlex.errors import ModelError, ModelMismatchError
 from semlex.models.tokenizer import CutTexts
 
 
-def test_the_key_separates_everything_that_changes_a_vector():
+def test_keys_separate_models_and_usable_vectors_pass():
     base = EmbedderIdentity("org/model", "abc", 64, "task", "last-token", normalised=True)
     variants = [
         EmbedderIdentity("org/other", "abc", 64, "task", "last-token", normalised=True),
@@ -24,6 +24,12 @@ def test_the_key_separates_everything_that_changes_a_vector():
     assert len({identity.key for identity in [base, *variants]}) == len(variants) + 1
     # Stored with collections: a change here makes every stored collection another model's.
     assert base.key == "org/model@abc/64/last-token/unit/task:0ebb429fa86d"
+    vectors = np.asfortranarray(np.eye(3, dtype=np.float64))
+    checked = check_vectors(vectors, rows=3, dimensions=3, model="m")
+    assert checked.dtype == np.float32
+    assert checked.flags.c_contiguous
+    raw = np.array([[2.0, 0.0]], dtype=np.float32)
+    assert np.array_equal(check_vectors(raw, rows=1, dimensions=2, model="m", normalised=False), raw)
 
 
 @pytest.mark.parametrize(("vectors", "error", "message"), [
@@ -38,15 +44,6 @@ def test_the_key_separates_everything_that_changes_a_vector():
 def test_vectors_that_cannot_be_used_are_named(vectors, error, message):
     with pytest.raises(error, match=message):
         check_vectors(np.array(vectors, dtype=np.float32), rows=2, dimensions=2, model="m")
-
-
-def test_usable_vectors_pass_whatever_their_layout():
-    vectors = np.asfortranarray(np.eye(3, dtype=np.float64))
-    checked = check_vectors(vectors, rows=3, dimensions=3, model="m")
-    assert checked.dtype == np.float32
-    assert checked.flags.c_contiguous
-    raw = np.array([[2.0, 0.0]], dtype=np.float32)
-    assert np.array_equal(check_vectors(raw, rows=1, dimensions=2, model="m", normalised=False), raw)
 
 
 # --- cut texts --------------------------------------------------------------------------------------------------------

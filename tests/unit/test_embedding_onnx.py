@@ -74,12 +74,17 @@ def test_a_batch_is_the_map_of_its_texts(embedder, rows):
         assert_allclose(vector, expected(f"passage: {text}"), atol=2e-6)
 
 
-def test_queries_have_their_own_prompt(embedder):
+def test_a_query_has_its_own_prompt_in_several_threads(embedder):
     for text in TEXTS:
         assert_allclose(embedder.embed_query(text), expected(f"query: {text}"), atol=2e-6)
     assert isinstance(embedder, Embedder)
     assert embedder.identity.instruction == "query: "
     assert embedder.count_tokens(["the quick fox"]).tolist() == [3]
+    with ThreadPoolExecutor(len(TEXTS)) as threads:
+        for text, found in zip(TEXTS, threads.map(embedder.embed_query, TEXTS), strict=True):
+            assert_allclose(found, expected(f"query: {text}"), atol=2e-6)
+    with pytest.raises(ModelError, match=r"model\.onnx: the vector of row 1 is not finite; a file of full precision"):
+        embedder.embed_documents(["fox", "secret"])
 
 
 def test_the_prompts_of_a_known_model_are_used_unless_its_files_have_some(empty_cache):
@@ -213,12 +218,6 @@ def test_work_that_nobody_waits_for_ends_between_batches(folder, monkeypatch):
     assert ran == [(onnx_model.TOKEN_BUDGET // MAX_TOKENS, MAX_TOKENS)]
 
 
-def test_several_threads_get_their_own_vectors(embedder):
-    with ThreadPoolExecutor(len(TEXTS)) as threads:
-        for text, found in zip(TEXTS, threads.map(embedder.embed_query, TEXTS), strict=True):
-            assert_allclose(found, expected(f"query: {text}"), atol=2e-6)
-
-
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_child_loads_the_model_again_and_nobody_needs_torch(folder):
     # In a process of its own, because the runtime's threads are in the one that runs the tests.
@@ -241,9 +240,6 @@ assert not {{"torch", "transformers", "sentence_transformers", "onnx"}} & set(sy
 
 
 # --- what cannot be used ----------------------------------------------------------------------------------------------
-def test_a_vector_that_is_not_finite_is_refused(embedder):
-    with pytest.raises(ModelError, match=r"model\.onnx: the vector of row 1 is not finite; a file of full precision"):
-        embedder.embed_documents(["fox", "secret"])
 
 
 @pytest.mark.parametrize(("graph", "message"), [

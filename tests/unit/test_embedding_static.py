@@ -52,7 +52,7 @@ def test_what_is_alike_is_nearer_and_nothing_is_cut(embedder):
     assert np.abs(embedder.embed_query("cat " * 600 + "dog " * 600) - embedder.embed_query("cat " * 600)).max() > 0.01
 
 
-def test_weights_are_in_memory_once():
+def test_weights_are_in_memory_once_for_many_threads(embedder):
     with closing(StaticEmbedder()) as one, closing(StaticEmbedder()) as other:
         assert one.dimensions == other.dimensions
         assert len(static._wheels) == 1
@@ -61,6 +61,17 @@ def test_weights_are_in_memory_once():
         assert other.embed_query("postgres database").any()
         with pytest.raises(ModelError, match="was closed"):
             one.embed_query("postgres database")
+    texts = [f"row {i} of the table" for i in range(8)]
+
+    def work(text):
+        for _ in range(20):
+            found = shared.embed_query(text)
+            shared.count_tokens(texts)
+        return found
+
+    with closing(StaticEmbedder()) as shared, ThreadPoolExecutor(len(texts)) as threads:
+        found = [*threads.map(work, texts)]
+    assert np.abs(np.stack(found) - embedder.embed_documents(texts)).max() <= 1e-6
 
 
 @pytest.fixture(scope="module")
@@ -128,21 +139,7 @@ def test_offsets_and_counts_agree_with_the_text(embedder, text):
     assert covered == set(range(len(text)))
 
 
-def test_many_threads_get_the_vectors_of_one(embedder):
-    texts = [f"row {i} of the table" for i in range(8)]
-
-    def work(text):
-        for _ in range(20):
-            found = shared.embed_query(text)
-            shared.count_tokens(texts)
-        return found
-
-    with closing(StaticEmbedder()) as shared, ThreadPoolExecutor(len(texts)) as threads:
-        found = [*threads.map(work, texts)]
-    assert np.abs(np.stack(found) - embedder.embed_documents(texts)).max() <= 1e-6
-
-
-def test_identity(embedder, tiny_folder, tmp_path):
+def test_identity_and_models_that_are_not_there(embedder, tiny_folder, tmp_path):
     assert isinstance(embedder, Embedder)
     assert embedder.identity.key == "wordllama/l2_supercat_256@0.4.0.post1/256/mean/unit"
     assert embedder.counter_name == "tokenizer/93248f2a9ec36c7b"
@@ -156,6 +153,18 @@ def test_identity(embedder, tiny_folder, tmp_path):
     content = (copy / "model.safetensors").read_bytes()
     (copy / "model.safetensors").write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     assert StaticEmbedder(str(copy)).identity.key != tiny.identity.key
+    with pytest.raises(ModelNotFoundError, match="local cache of the hub; hub not asked"):
+        StaticEmbedder("semlex/no-such-model")
+    with pytest.raises(ModelNotFoundError, match="has no revision"):
+        StaticEmbedder(str(tiny_folder), revision="main")
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ModelError, match=r"cannot be loaded from .* as a model2vec model"):
+        StaticEmbedder(str(tmp_path)).embed_query("a")
+    for call in (embedder.embed_documents, embedder.count_tokens):
+        with pytest.raises(ValidationError, match="row 1: text holds half of a surrogate pair"):
+            call(["fine", "\ud800"])
+    with pytest.raises(ValidationError, match="half of a surrogate pair"):
+        embedder.token_offsets("\ud800")
 
 
 @pytest.mark.parametrize("name", ["WHEEL_WEIGHTS", "WHEEL_TOKENIZER"])
@@ -180,21 +189,6 @@ def test_a_package_that_is_missing_is_named(monkeypatch, tiny_folder):
         monkeypatch.setattr(static, "find_spec", lambda name, gone=package: None if name == gone else find(name))
         with pytest.raises(MissingExtraError, match=rf"{package}.*semlex\[local\]"):
             StaticEmbedder(model)
-
-
-def test_models_that_are_not_there_and_texts_that_no_tokenizer_can_read(tmp_path, tiny_folder, embedder):
-    with pytest.raises(ModelNotFoundError, match="local cache of the hub; hub not asked"):
-        StaticEmbedder("semlex/no-such-model")
-    with pytest.raises(ModelNotFoundError, match="has no revision"):
-        StaticEmbedder(str(tiny_folder), revision="main")
-    (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(ModelError, match=r"cannot be loaded from .* as a model2vec model"):
-        StaticEmbedder(str(tmp_path)).embed_query("a")
-    for call in (embedder.embed_documents, embedder.count_tokens):
-        with pytest.raises(ValidationError, match="row 1: text holds half of a surrogate pair"):
-            call(["fine", "\ud800"])
-    with pytest.raises(ValidationError, match="half of a surrogate pair"):
-        embedder.token_offsets("\ud800")
 
 
 @given(st.lists(TEXTS, min_size=1, max_size=8), st.integers(2, 300))

@@ -116,14 +116,11 @@ def test_p_is_two_sided_repeatable_and_never_zero(values):
     assert abs(p - randomisation_p(other, one, rounds=500)) < 1e-12
 
 
-def test_p_of_equal_and_of_clear_values():
+def test_p_and_blocks(monkeypatch):
     assert randomisation_p([0.5, 0.25], [0.5, 0.25]) == 1.0
     assert randomisation_p(np.ones(40), np.zeros(40)) == 1 / 10_001
     with pytest.raises(ConfigurationError, match="same shape"):
         randomisation_p([1.0], [1.0, 2.0])
-
-
-def test_blocks_change_nothing_that_matters(monkeypatch):
     random = np.random.default_rng(3)
     one, other = random.random(50), random.random(50)
     whole = randomisation_p(one, other), bootstrap_interval(one, other)
@@ -201,7 +198,7 @@ def chosen(values, **options):
     return choose_weight(values, np.tile([0.1, 0.2], (len(values), 1)), fusion="linear", k=10, **options)
 
 
-def test_a_clear_gain_is_suggested():
+def test_a_gain_is_suggested_where_it_holds():
     report = chosen(columns(60, 14, 0.2))
     assert (report.suggested, report.best, report.keep_default) == (0.7, 0.7, False)
     assert report.fold_weights == [0.7] * 5
@@ -217,9 +214,6 @@ def test_a_clear_gain_is_suggested():
     report = chosen(columns(40, 0, 0.0), default=0.3)  # no difference
     assert (report.suggested, report.best, report.gain, report.p) == (0.3, 0.3, 0.0, 1.0)
     assert report.reason == "no other weight is better on these queries"
-
-
-def test_chance_keeps_the_default():
     # Pure noise: some weight looks best on all queries, and does not hold.
     report = chosen(np.random.default_rng(6).random((60, len(GRID))))
     assert (report.keep_default, report.suggested) == (True, 0.5)
@@ -231,9 +225,6 @@ def test_chance_keeps_the_default():
     assert report.p == pytest.approx(0.25, abs=0.02)
     assert (report.keep_default, report.suggested, report.best) == (True, 0.5, 0.7)
     assert "may be chance" in report.reason
-
-
-def test_held_out_queries_do_not_choose_their_weight():
     # One query alone prefers weight 0; whoever looked at it while measuring it would gain.
     values = columns(40, 10, 0.0)
     values[7, 0] += 0.3

@@ -127,18 +127,12 @@ def test_an_excerpt_is_parts_of_the_text_in_their_order(text):
     assert made
 
 
-def test_a_long_indentation_is_read_once():
+def test_long_lines_and_places():
     """If every blank were read again for each blank, it would not end within the limit of a test."""
     assert excerpt_of("gate", " " * 2_000_000 + "a gate --> b") == "a **gate** --> b"
-
-
-def test_the_end_of_a_very_long_line_is_prose():
     text = "Nobody comes. " * (MAX_LINE // 14 + 1) + "A gate."
     assert excerpt_of("gate", f".. {text}") == "A **gate**."
     assert excerpt_of("gate", f".. {text[-1000:]}\n\nA key.") == "A key."
-
-
-def test_the_place_is_that_of_the_excerpt():
     text = "# Keys\n\nOne.\n\nA key.\n"
     assert excerpts_of("keys", [text, "# Keys\n\nOne.", "a **key**", "none"], [None] * 4, lambda _: ENGLISH) == [
         ("One.\nA **key**.", text.index("key")),

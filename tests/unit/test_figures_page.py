@@ -58,12 +58,18 @@ def kept():
 
 
 # --- what is committed ----------------------------------------------------------------------------------------------
-def test_the_page_is_what_the_generator_makes():
+def test_the_page_the_files_the_variants_and_the_links_are_right():
     assert figures.PAGE.read_text(encoding="utf-8") == figures.page()
-
-
-def test_every_file_belongs_to_a_bench():
     assert {path.name for path in kept_runs.RESULTS.iterdir()} <= {f"{bench}.json" for bench in BENCHES}
+    variants = [(run.bench, run.variant) for run in RUNS]
+    assert len(variants) == len(set(variants))
+    titles = re.findall(r"^## (.+)$", figures.page(), re.MULTILINE)
+    anchors = {re.sub(r"[^\w -]", "", title).replace(" ", "-").lower() for title in titles}
+    pages = [path.read_text(encoding="utf-8") for path in DOCS.rglob("*.md")]
+    linked = {anchor for page in pages for anchor in re.findall(r"figures\.md#([\w-]+)", page)}
+    linked |= set(re.findall(r"\]\(#([\w-]+)\)", figures.page()))
+    assert linked - anchors == set()
+    assert linked
 
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: f"{run.bench} {run.variant}")
@@ -89,21 +95,6 @@ def test_a_kept_run_is_complete_with_fair_verdicts(run):
         assert figure == Figure.judged(*given, unit=figure.unit, bar=figure.bar, better=figure.better)
 
 
-def test_runs_of_a_bench_differ_in_their_variants():
-    variants = [(run.bench, run.variant) for run in RUNS]
-    assert len(variants) == len(set(variants))
-
-
-def test_links_to_sections_lead_somewhere():
-    titles = re.findall(r"^## (.+)$", figures.page(), re.MULTILINE)
-    anchors = {re.sub(r"[^\w -]", "", title).replace(" ", "-").lower() for title in titles}
-    pages = [path.read_text(encoding="utf-8") for path in DOCS.rglob("*.md")]
-    linked = {anchor for page in pages for anchor in re.findall(r"figures\.md#([\w-]+)", page)}
-    linked |= set(re.findall(r"\]\(#([\w-]+)\)", figures.page()))
-    assert linked - anchors == set()
-    assert linked
-
-
 # --- what a run leaves ----------------------------------------------------------------------------------------------
 def test_a_run_is_kept_and_shown(results, bench):
     assert bench(lambda bench: bench.at_most("time", 1.5, unit="ms", bar=1)) == 1
@@ -113,7 +104,12 @@ def test_a_run_is_kept_and_shown(results, bench):
     assert [path.name for path in results.iterdir()] == ["rrf.json"]
 
 
-def test_a_newer_run_replaces_that_of_its_variant_only(bench, monkeypatch):
+def test_runs_replace_those_of_their_variant_and_quick_ones_no_full_one(bench, monkeypatch):
+    bench(value(1))
+    bench(value(2), "--quick")
+    assert kept() == {"full": 1}
+    bench(value(3), "--no-keep")
+    assert kept() == {"full": 1}
     bench(value(1))
     bench(value(2), "--quick", "--keep")
     monkeypatch.setenv("SEMLEX_BENCH_LAYERS", "1")
@@ -123,15 +119,7 @@ def test_a_newer_run_replaces_that_of_its_variant_only(bench, monkeypatch):
     assert kept() == {"full": 4, "quick": 2, "SEMLEX_BENCH_LAYERS=1": 3}
 
 
-def test_a_quick_run_never_replaces_a_full_one(bench):
-    bench(value(1))
-    bench(value(2), "--quick")
-    assert kept() == {"full": 1}
-    bench(value(3), "--no-keep")
-    assert kept() == {"full": 1}
-
-
-def test_a_run_that_fails_keeps_nothing(results, bench):
+def test_a_run_that_fails_or_measured_less_replaces_nothing(results, bench, capsys):
     bench(value(1))
     before = (results / "rrf.json").read_bytes(), figures.PAGE.read_bytes()
 
@@ -142,6 +130,19 @@ def test_a_run_that_fails_keeps_nothing(results, bench):
     with pytest.raises(RuntimeError, match="half-way"):
         bench(fails)
     assert ((results / "rrf.json").read_bytes(), figures.PAGE.read_bytes()) == before
+
+    def unmeasured(bench):
+        bench.at_least("y", 1, unit="", bar=None)
+        bench.unmeasured("x", "", None, "its environment is missing")
+
+    bench(unmeasured)  # nothing was measured before
+    bench(value(1))
+    bench(unmeasured)
+    assert kept() == {"full": 1}
+    assert "could not measure what the kept run did: x" in capsys.readouterr().err
+    bench(lambda bench: bench.unmeasured("another", "", None, "its environment is missing"))
+    assert kept() == {"full": 1}
+    assert "it measured nothing" in capsys.readouterr().err
 
 
 def test_a_file_that_cannot_be_written_stays_as_it_was(results, bench, monkeypatch):
@@ -157,21 +158,6 @@ def test_a_file_that_cannot_be_written_stays_as_it_was(results, bench, monkeypat
             bench(value(2))
     assert kept() == {"full": 1}
     assert [path.name for path in results.iterdir()] == ["rrf.json"]
-
-
-def test_a_run_that_measured_less_replaces_nothing(bench, capsys):
-    def unmeasured(bench):
-        bench.at_least("y", 1, unit="", bar=None)
-        bench.unmeasured("x", "", None, "its environment is missing")
-
-    bench(unmeasured)  # nothing was measured before
-    bench(value(1))
-    bench(unmeasured)
-    assert kept() == {"full": 1}
-    assert "could not measure what the kept run did: x" in capsys.readouterr().err
-    bench(lambda bench: bench.unmeasured("another", "", None, "its environment is missing"))
-    assert kept() == {"full": 1}
-    assert "it measured nothing" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("number", [NAN, float("inf"), -float("inf")])
@@ -190,11 +176,16 @@ def test_values_that_are_no_numbers_become_null_and_come_back(results, bench, nu
     assert "| y | not measured |" in figures.page()
 
 
-def test_the_commit_counts_as_clean_when_only_results_changed(monkeypatch):
+def test_commits_bars_and_commands(monkeypatch, bench):
     asked = []
     monkeypatch.setattr(kept_runs, "_git", lambda *arguments: asked.append(arguments) or "")
     assert Recording("full", "./x bench rrf").run(Bench("rrf")).clean
     assert {":!benches/results", ":!docs/reference/figures.md"} < set(asked[-1])
+    assert bench(lambda bench: bench.at_most("x", 101, unit="ms", bar=100), "--no-keep") == 1
+    assert bench(lambda bench: bench.at_most("x", 100, unit="ms", bar=100), "--no-keep") == 0
+    options = argparse.Namespace(quick=True, million=False, model_folder="/models/small")
+    _, command = __main__.variant_and_command("onnx", options)
+    assert command == "./x bench onnx --quick --model-folder small"
 
 
 # --- verdicts and tables --------------------------------------------------------------------------------------------
@@ -210,11 +201,6 @@ def test_a_bar_is_met_or_not(given, better, bar, verdict):
     figure = Figure.judged(*given, unit="", bar=bar, better=better)
     assert figure.verdict == verdict
     assert figure.met is (None if not verdict else verdict == "met")
-
-
-def test_a_missed_bar_by_a_little_is_a_missed_bar(bench):
-    assert bench(lambda bench: bench.at_most("x", 101, unit="ms", bar=100), "--no-keep") == 1
-    assert bench(lambda bench: bench.at_most("x", 100, unit="ms", bar=100), "--no-keep") == 0
 
 
 @pytest.mark.parametrize(
@@ -234,9 +220,3 @@ def test_each_figure_of_a_million_is_shown_once(results, newest, shown):
         found[variant] = re.findall(r"^\| (a|1M) \|", table, re.MULTILINE)
     assert found == shown
     assert text.count("./x bench rrf") == len(shown)
-
-
-def test_the_command_of_a_run_is_one_that_can_be_typed():
-    options = argparse.Namespace(quick=True, million=False, model_folder="/models/small")
-    _, command = __main__.variant_and_command("onnx", options)
-    assert command == "./x bench onnx --quick --model-folder small"

@@ -49,19 +49,22 @@ def test_what_is_left_out_is_counted(tmp_path):
     assert found(tmp_path, include=["*.xyz", "x.min.js"]) == ["b.xyz", "c.xyz", "x.min.js"]
 
 
-def test_a_folders_rules_follow_those_above(tmp_path):
+def test_a_hostile_or_damaged_file_stops_nothing(tmp_path):
+    write(tmp_path, "a.md", "b.md", "c.md", "sub/.gitignore/x.md")
+    (tmp_path / ".gitignore").write_bytes(b"!\n\xff\xfe[\nb.md\n\0\n")
+    (tmp_path / ".semlexignore").symlink_to("/etc/hostname")
+    assert found(tmp_path) == ["a.md", "c.md"]
     write(tmp_path, "a.md", "keep.md", "deep/keep.md", "deep/b.md", "deep/er/c.md", "deep/er/keep.md")
     (tmp_path / ".gitignore").write_text("*.md\n!keep.md\n")
     (tmp_path / "deep" / ".semlexignore").write_text("!b.md\n/keep.md\n")
     assert found(tmp_path) == ["keep.md", "deep/b.md", "deep/er/keep.md"]
     assert found(Place(tmp_path / "deep", tmp_path, "docs")) == ["deep/b.md", "deep/er/keep.md"]
-
-
-def test_a_damaged_ignore_file_stops_nothing(tmp_path):
-    write(tmp_path, "a.md", "b.md", "c.md", "sub/.gitignore/x.md")
-    (tmp_path / ".gitignore").write_bytes(b"!\n\xff\xfe[\nb.md\n\0\n")
-    (tmp_path / ".semlexignore").symlink_to("/etc/hostname")
-    assert found(tmp_path) == ["a.md", "c.md"]
+    write(tmp_path, "a.md", "out/b.md", "out/deep/c.md")
+    (tmp_path / ".gitignore").write_text("out/\n")
+    skipped = Skipped()
+    for folder in ("out", "out/deep"):
+        assert found(Place(tmp_path / folder, tmp_path, "docs"), skipped) == []
+    assert skipped.by_reason() == {"ignored": {"out/": 2}}
 
 
 NAMES = ("a", "b", "c.md", "d.txt")
@@ -95,12 +98,3 @@ def test_a_hostile_pattern_takes_no_longer_than_another(tmp_path, pattern):
     write(tmp_path, "a" * 200 + ".md", "a/" * 60 + "x.md")
     (tmp_path / ".gitignore").write_text(f"{pattern}\n")
     assert len(found(tmp_path)) == 2
-
-
-def test_a_folder_that_is_left_out_is_so_by_its_own_name_too(tmp_path):
-    write(tmp_path, "a.md", "out/b.md", "out/deep/c.md")
-    (tmp_path / ".gitignore").write_text("out/\n")
-    skipped = Skipped()
-    for folder in ("out", "out/deep"):
-        assert found(Place(tmp_path / folder, tmp_path, "docs"), skipped) == []
-    assert skipped.by_reason() == {"ignored": {"out/": 2}}

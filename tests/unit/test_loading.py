@@ -104,15 +104,34 @@ def test_a_found_file_says_where_it_is(tmp_path):
     assert loader_of(read, loaders()).name == "markdown"
 
 
-def test_nothing_comes_twice(tmp_path, both_ways):
+def test_large_files(tmp_path):
+    write(tmp_path, "good.md")
+    for name in ("sparse.md", "sparse.PDF"):
+        with (tmp_path / name).open("wb") as sparse:
+            sparse.truncate(2 * 1024**3)
+    told = {entry.source_document: entry.message for entry in find_files(tmp_path) if isinstance(entry, FileProblem)}
+    assert told == {
+        "sparse.md": "2,048.0 MiB or more, the limit is 16: split it, or raise the setting max_file_mib",
+        "sparse.PDF": "2,048.0 MiB or more, the limit is 128: split it, or raise the setting max_document_mib",
+    }
+    size = len("text of good.md")
+    assert split(find_files(tmp_path, limits=FileLimits(file=size)))[0] == ["good.md"]
+    assert split(find_files(tmp_path, limits=FileLimits(file=size - 1)))[1]["good.md"] == "too_large"
+    with (tmp_path / "large.pdf").open("wb") as sparse:
+        sparse.truncate(100 * MIB)
+    assert "large.pdf" in split(find_files(tmp_path))[0]
+    assert "large.pdf" in split(find_files(tmp_path, limits=FileLimits(document=MIB)))[1]
+    (good,) = find_files(tmp_path / "good.md")
+    assert isinstance(load_file(good, max_bytes=size), LoadedDocument)
+    refused(good, "too_large", max_bytes=size - 1)
+
+
+def test_links_are_followed_inside_alone_and_nothing_comes_twice(tmp_path, both_ways):
     write(tmp_path, "a.md", "sub/b.md")
     (tmp_path / "hard.md").hardlink_to(tmp_path / "a.md")
     (tmp_path / "0 first.md").symlink_to("sub/b.md")
     given_paths = [tmp_path, tmp_path / "sub", tmp_path / "a.md", tmp_path]
     assert split(find_files(given_paths)) == (["a.md", "sub/b.md"], {})
-
-
-def test_links(tmp_path, both_ways):
     root, outside = tmp_path / "root", tmp_path / "root2"
     write(root, "a.md", ".github/README.md", ".hidden/x.md")
     write(outside, "secret.md", "folder/secret.md")
@@ -165,28 +184,6 @@ def test_only_regular_files_are_opened(tmp_path, both_ways):
     assert split(find_files(["/dev/zero", "/dev/null"]))[1] == {"zero": "not_regular", "null": "not_regular"}
 
 
-def test_large_files(tmp_path):
-    write(tmp_path, "good.md")
-    for name in ("sparse.md", "sparse.PDF"):
-        with (tmp_path / name).open("wb") as sparse:
-            sparse.truncate(2 * 1024**3)
-    told = {entry.source_document: entry.message for entry in find_files(tmp_path) if isinstance(entry, FileProblem)}
-    assert told == {
-        "sparse.md": "2,048.0 MiB or more, the limit is 16: split it, or raise the setting max_file_mib",
-        "sparse.PDF": "2,048.0 MiB or more, the limit is 128: split it, or raise the setting max_document_mib",
-    }
-    size = len("text of good.md")
-    assert split(find_files(tmp_path, limits=FileLimits(file=size)))[0] == ["good.md"]
-    assert split(find_files(tmp_path, limits=FileLimits(file=size - 1)))[1]["good.md"] == "too_large"
-    with (tmp_path / "large.pdf").open("wb") as sparse:
-        sparse.truncate(100 * MIB)
-    assert "large.pdf" in split(find_files(tmp_path))[0]
-    assert "large.pdf" in split(find_files(tmp_path, limits=FileLimits(document=MIB)))[1]
-    (good,) = find_files(tmp_path / "good.md")
-    assert isinstance(load_file(good, max_bytes=size), LoadedDocument)
-    refused(good, "too_large", max_bytes=size - 1)
-
-
 def test_a_file_that_grows_while_it_is_read(tmp_path, monkeypatch):
     write(tmp_path, "a.md")
     read = os.read
@@ -200,6 +197,20 @@ def test_a_file_that_grows_while_it_is_read(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "read", grow)
     refused(found, "too_large", max_bytes=1000)
     assert (tmp_path / "a.md").stat().st_size < 5000
+
+
+def test_an_impossible_date_is_bounded(tmp_path, monkeypatch):
+    write(tmp_path, "a.md")
+    (found,) = find_files(tmp_path)
+    real = os.fstat
+
+    def fstat(file):
+        values = list(real(file))
+        values[stat.ST_MTIME] = 10**18
+        return os.stat_result(values)
+
+    monkeypatch.setattr(os, "fstat", fstat)
+    assert read_file(found).modified_at.year == 9999
 
 
 @pytest.mark.slow
@@ -258,20 +269,6 @@ def test_what_is_no_text_is_refused_with_its_place(tmp_path, data, code, place):
     result = stored(tmp_path, "a.md", data)
     assert result.code == code
     assert result.message.startswith(place)
-
-
-def test_an_impossible_date_is_bounded(tmp_path, monkeypatch):
-    write(tmp_path, "a.md")
-    (found,) = find_files(tmp_path)
-    real = os.fstat
-
-    def fstat(file):
-        values = list(real(file))
-        values[stat.ST_MTIME] = 10**18
-        return os.stat_result(values)
-
-    monkeypatch.setattr(os, "fstat", fstat)
-    assert read_file(found).modified_at.year == 9999
 
 
 @pytest.mark.parametrize(("uri", "expected"), [

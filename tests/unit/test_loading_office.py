@@ -71,22 +71,35 @@ THREE_PAGES = pdf(
 )
 
 
-def test_a_pdf_has_pages_and_a_title():
+def test_words_of_a_pdf_and_formats(monkeypatch):
     loaded = load("a.PDF", THREE_PAGES)
     assert loaded.text == "# Chapter\n\nOn one.\n\nOn three."
     assert [loaded.text[start:][:8] for start in loaded.pages] == ["# Chapte", "On three", "On three"]
     assert (loaded.title, loaded.metadata) == ("The title", {"authors": ["Ann"]})
-
-
-def test_headings_and_tables_are_kept():
     loaded = load("a.docx", docx())
     assert loaded.text == "## One\n\nA text *with* signs_of_it.\n\n| a | b |\n| --- | --- |\n| 1 | 2 |"
     assert not loaded.pages
     assert load("a.xlsx", xlsx("<si><t>name</t></si>")).text == "## Prices\n\n| name | 7 |\n| --- | --- |"
     assert load("a.rtf", rb"{\rtf1\ansi Hello {\b bold} text\par Next}").text == "Hello bold text\n\nNext"
-
-
-def test_words_of_a_pdf_are_joined_where_a_line_has_split_them():
+    book = workbook(Prices={3: ["name", "price"], 4: ["kettle", "7"], 7: ["pan", "9"]}, Two={2: ["only"]}, None_={})
+    loaded = load("a.xlsx", book)
+    places = [one.place for one in loaded.records]
+    assert [(one.sheet, one.row) for one in places] == [("Prices", 3), ("Two", 2)]
+    rows = [loaded.text[at:].split("\n")[0] for at in places[0].breaks]
+    assert rows == ["| kettle | 7 |", *["|  |  |"] * 2, "| pan | 9 |"]
+    head = "From: Ann <ann@example.org>\nTo: bob@example.org\n\n"
+    loaded = load("a.eml", MAIL % b"plain" + b"Dear Bob,\r\n\r\nit is good.\r\n")
+    assert (loaded.title, loaded.text) == ("The plan", head + "Dear Bob,\n\nit is good.")
+    assert load("a.eml", MAIL % b"html" + b"<h1>Hi</h1><p>it is <b>good</b>").text == head + "# Hi\n\nit is good"
+    # An encoding that makes lone surrogates.
+    halves = MAIL.replace(b"utf-8", b"utf-7") % b"html" + b"<p>one +2AE- two"
+    assert load("a.eml", halves).text == head + "one ? two"
+    assert load("a.md", THREE_PAGES).title == "The title"
+    known = {suffix: one for suffix, one in registry.loaders().items() if suffix not in registry.WITH_EXTRA}
+    for uri in ("a.md", "a.pdf"):
+        file = FileBytes(uri, THREE_PAGES, b"", datetime.now(UTC))
+        with pytest.raises(LoadError, match=r'pip install "semlex\[files\]"'):
+            registry.loader_of(file, known).load(file, LoadOptions())
     lines = [
         "The database of the statistical sys-", "tem has a point that is floating or fixed, see Springer-",
         "Verlag, and a floating-", "point number of any base, in UTF-", "8 as well-", "known ones and data-",
@@ -140,25 +153,6 @@ def test_parts_in_encodings_that_python_does_not_read_lose_nothing(name, part, e
     assert "kettle" in office.read(name, packed.getvalue()).text
 
 
-def test_rows_of_sheets():
-    book = workbook(Prices={3: ["name", "price"], 4: ["kettle", "7"], 7: ["pan", "9"]}, Two={2: ["only"]}, None_={})
-    loaded = load("a.xlsx", book)
-    places = [one.place for one in loaded.records]
-    assert [(one.sheet, one.row) for one in places] == [("Prices", 3), ("Two", 2)]
-    rows = [loaded.text[at:].split("\n")[0] for at in places[0].breaks]
-    assert rows == ["| kettle | 7 |", *["|  |  |"] * 2, "| pan | 9 |"]
-
-
-def test_mails():
-    head = "From: Ann <ann@example.org>\nTo: bob@example.org\n\n"
-    loaded = load("a.eml", MAIL % b"plain" + b"Dear Bob,\r\n\r\nit is good.\r\n")
-    assert (loaded.title, loaded.text) == ("The plan", head + "Dear Bob,\n\nit is good.")
-    assert load("a.eml", MAIL % b"html" + b"<h1>Hi</h1><p>it is <b>good</b>").text == head + "# Hi\n\nit is good"
-    # An encoding that makes lone surrogates.
-    halves = MAIL.replace(b"utf-8", b"utf-7") % b"html" + b"<p>one +2AE- two"
-    assert load("a.eml", halves).text == head + "one ? two"
-
-
 def test_what_is_broken_costs_one_line_and_no_part_is_left_out_silently(monkeypatch):
     encrypt = f"/Encrypt << /Filter /Standard /V 1 /R 2 /P -4 /O <{'41' * 32}> /U <{'42' * 32}> >> /ID [<41> <41>]"
     assert refused("a.pdf", pdf([[(12, "x")]], trailer=encrypt)) == "encrypted"
@@ -176,15 +170,6 @@ def test_what_is_broken_costs_one_line_and_no_part_is_left_out_silently(monkeypa
     monkeypatch.setattr(office, "MAX_PART_BYTES", 1 << 20)
     monkeypatch.setattr(office, "WORKER", office)  # a process of its own has the real limit
     assert refused("a.epub", epub("one", 2, "three")) == "too_big"
-
-
-def test_a_suffix_that_lies(monkeypatch):
-    assert load("a.md", THREE_PAGES).title == "The title"
-    known = {suffix: one for suffix, one in registry.loaders().items() if suffix not in registry.WITH_EXTRA}
-    for uri in ("a.md", "a.pdf"):
-        file = FileBytes(uri, THREE_PAGES, b"", datetime.now(UTC))
-        with pytest.raises(LoadError, match=r'pip install "semlex\[files\]"'):
-            registry.loader_of(file, known).load(file, LoadOptions())
 
 
 @pytest.mark.slow

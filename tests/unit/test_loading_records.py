@@ -125,7 +125,7 @@ def test_which_fields_are_text():
     assert load("a.jsonl", "\n\n", text_fields=["a"]).text == ""
 
 
-def test_a_large_field(monkeypatch):
+def test_large_fields_and_long_front_matter(monkeypatch):
     before = csv.field_size_limit()
     largest = "x" * MAX_FIELD_CHARACTERS
     assert texts(load("a.csv", f"a,b\n1,{largest}\n", text_fields=["b"])) == [largest]
@@ -134,6 +134,15 @@ def test_a_large_field(monkeypatch):
     assert csv.field_size_limit() == before
     monkeypatch.setattr("semlex.ingest.loaders.records.MAX_RECORDS", 2)
     assert refused("a.csv", "a\n1\n2\n3\n").code == "too_many_records"
+    monkeypatch.setattr("semlex.ingest.loaders.registry.WITH_EXTRA", {"pdf": "files", "docx": "files"})
+    formats = {".pdf": 3, ".png": 1200, ".docx": 1}
+    skipped = {"generated": {"_build/": 1, "x.map": 1}, "format": formats, "ignored": {".log": 10, "old/": 2}}
+    assert skipped_line(skipped) == (
+        'skipped: 3 .pdf, 1 .docx (pip install "semlex[files]" reads them), 1,200 .png, 12 by .gitignore, '
+        "2 generated (_build/, x.map)"
+    )
+    many = {f".{letter}": 1 for letter in "abcdefgh"}
+    assert skipped_line({"format": many}) == "skipped: 1 .a, 1 .b, 1 .c, 1 .d, 1 .e, 1 .f, 2 of other kinds"
 
 
 @pytest.mark.parametrize(("table", "options", "code", "words"), [
@@ -221,7 +230,7 @@ def code(source, *outputs):
     return {"cell_type": "code", "source": source, "outputs": list(outputs)}
 
 
-def test_cells_with_the_headings_above_them():
+def test_cells_and_chunks():
     outputs = (
         {"output_type": "stream", "text": ["\x1b[31mred\x1b[0m\n", "two"]},
         {"output_type": "execute_result", "data": {"text/plain": "o" * 3000, "image/png": "aGk="}},
@@ -248,9 +257,6 @@ def test_cells_with_the_headings_above_them():
         ("as it is", "plain", ("Other",), 5),
     ]
     assert loaded.title == "Guide"
-
-
-def test_format_3_and_languages():
     output = {"output_type": "pyout", "text": "2"}
     cells = [
         {"cell_type": "heading", "level": 2, "source": ["Old\n"]},
@@ -300,7 +306,7 @@ def chunk(number, **values):
     return own | values
 
 
-def test_chunks_stay_as_they_are():
+def test_chunks_stay_as_they_are_and_other_json_is_source_code():
     items = [chunk(1, chapter_title="One", subsection_title=["Deep"], summary="short"), chunk(2)]
     loaded = load("a.json", json.dumps(items))
     assert texts(loaded) == [" text 1\n", " text 2\n"]
@@ -309,9 +315,6 @@ def test_chunks_stay_as_they_are():
     assert first.metadata == {"chunk_id": "c1", "source_document": "book.pdf", "token_count": 2}
     below = load("a.json", json.dumps({"version": 3, "chunks": items}))
     assert (below.text, below.records, below.metadata) == (loaded.text, loaded.records, {"version": 3})
-
-
-def test_other_json_is_source_code():
     other = (
         "",
         "{}",
@@ -424,13 +427,3 @@ def test_long_front_matter_is_read_to_its_end(monkeypatch):
 
 
 # --- what was left out ------------------------------------------------------------------------------------------------
-def test_a_line_says_what_was_left_out(monkeypatch):
-    monkeypatch.setattr("semlex.ingest.loaders.registry.WITH_EXTRA", {"pdf": "files", "docx": "files"})
-    formats = {".pdf": 3, ".png": 1200, ".docx": 1}
-    skipped = {"generated": {"_build/": 1, "x.map": 1}, "format": formats, "ignored": {".log": 10, "old/": 2}}
-    assert skipped_line(skipped) == (
-        'skipped: 3 .pdf, 1 .docx (pip install "semlex[files]" reads them), 1,200 .png, 12 by .gitignore, '
-        "2 generated (_build/, x.map)"
-    )
-    many = {f".{letter}": 1 for letter in "abcdefgh"}
-    assert skipped_line({"format": many}) == "skipped: 1 .a, 1 .b, 1 .c, 1 .d, 1 .e, 1 .f, 2 of other kinds"

@@ -10,7 +10,7 @@ from tests.support.manual_clock import ManualClock
 from tests.support.waiting import turns
 
 
-async def test_a_sleep_ends_when_its_time_has_passed():
+async def test_timeouts_and_calls_come_at_their_times():
     clock = ManualClock()
     begun = clock.monotonic()
     sleeping = [asyncio.ensure_future(clock.sleep(seconds)) for seconds in (0, 5, 10)]
@@ -25,6 +25,13 @@ async def test_a_sleep_ends_when_its_time_has_passed():
     sleeping[2].cancel()
     await asyncio.wait({sleeping[2]})
     assert (clock.waits, clock.monotonic() - begun) == ([], 5)
+    clock, called = ManualClock(), []
+    for seconds in (3, 1, 2, 0):
+        clock.call_later(seconds, called.append, seconds)
+    clock.call_later(1, called.append, "cancelled").cancel()
+    clock.advance(5)
+    await turns()
+    assert called == [0, 1, 2, 3]
 
 
 async def test_a_timeout_ends_its_block_and_no_other():
@@ -53,16 +60,6 @@ async def test_a_timeout_ends_its_block_and_no_other():
     clock.advance(2)
     await turns()
     assert not unused.expired()
-
-
-async def test_calls_come_in_the_order_of_their_times():
-    clock, called = ManualClock(), []
-    for seconds in (3, 1, 2, 0):
-        clock.call_later(seconds, called.append, seconds)
-    clock.call_later(1, called.append, "cancelled").cancel()
-    clock.advance(5)
-    await turns()
-    assert called == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("clock", [Clock(), ManualClock()], ids=["machine", "manual"])

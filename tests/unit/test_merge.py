@@ -65,14 +65,6 @@ def test_confidences_order_where_every_hit_has_one(answers):
     assert all(hit.merge_score == hit.confidence for hit in found)
 
 
-def test_what_is_merged_is_left_as_it_was():
-    own = hits("a", [0.5, 0.9])
-    found, _ = merged({"a": own})
-    assert ([hit.rank for hit in own], [hit.id for hit in found]) == ([1, 2], ["01", "00"])
-    assert found[0].metadata is own[1].metadata
-    assert found[0].to_dict()["collection"] == "a"
-
-
 # --- steps -----------------------------------------------------------------------------------------------------------
 def some(*texts):
     """Hits by collection, document and text."""
@@ -101,27 +93,26 @@ def test_steps_are_taken_in_their_order():
     assert run(some(*FOUND), lambda found: found[::-1], per_collection(1)) == ["3", "1"]
     assert run(some(*FOUND)) == ["0", "1", "2", "3"]
     assert run([], no_near_duplicates(), per_document(1), per_collection(1)) == []
-
-
-def test_the_same_file_in_two_collections_is_said_once():
-    """Chunks of one document that overlap are no duplicates; those of the same document elsewhere are."""
+    # Chunks of one document that overlap are no duplicates; those of the same document elsewhere are.
     key = "0" * 32 + "-" + "1" * 16
     answers = {name: [SearchResult(LONG, id=key, char_start=0, char_end=len(LONG))] for name in ("a", "b")}
     assert [hit.collection for hit in asyncio.run(taken(merged(answers)[0], [no_near_duplicates()]))] == ["a"]
 
 
-def test_a_step_may_be_asynchronous():
+def test_a_step_may_be_asynchronous_and_changes_nothing_that_it_was_given():
     async def last(found):
         await asyncio.sleep(0)
         return found[-1:]
 
     assert run(some(*FOUND), last, per_document(1)) == ["3"]
-
-
-def test_a_step_does_not_change_what_it_was_given():
     found = some(*FOUND)
     assert run(found, lambda given: given.clear() or given[:]) == []
     assert len(found) == len(FOUND)
+    own = hits("a", [0.5, 0.9])
+    found, _ = merged({"a": own})
+    assert ([hit.rank for hit in own], [hit.id for hit in found]) == ([1, 2], ["01", "00"])
+    assert found[0].metadata is own[1].metadata
+    assert found[0].to_dict()["collection"] == "a"
 
 
 @pytest.mark.parametrize(("step", "message"), [

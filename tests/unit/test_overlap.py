@@ -62,6 +62,11 @@ async def test_the_next_one_is_made_meanwhile():
     await stream.aclose()
     assert source.is_closed
     assert source.made == [1, 2]
+    store = Store()
+    async with BatchWrites(2) as writes:
+        for number, one in enumerate("abc"):
+            await writes.begin(1, {one}, store.write(number, (frozenset(one), 3)))
+    assert store.most == 2
 
 
 @given(st.integers(0, 4), st.integers(1, 3))
@@ -177,11 +182,3 @@ async def test_what_is_under_way_is_given_up_with_the_block(stops):
             raise stops
     assert store.cancelled == {0, 1}
     assert not store.at_work
-
-
-async def test_batches_apart_are_written_at_once():
-    store = Store()
-    async with BatchWrites(2) as writes:
-        for number, one in enumerate("abc"):
-            await writes.begin(1, {one}, store.write(number, (frozenset(one), 3)))
-    assert store.most == 2

@@ -68,16 +68,13 @@ def test_all_chunks_of_a_document_are_one_passage(found):
         assert len(passages) == (1 + len(breaks) if document.chunks else 0)
 
 
-def test_lines_between_chunks_are_as_in_the_document():
+def test_lines_between_chunks_are_as_in_the_document_and_added_documents_are_alone():
     text = "# A\n\none two\n\n\n## B\r\n\r\n    three four\n" + "five " * 30
     [passage] = joined(stored(0, text, "markdown", SETTINGS).chunks)
     assert len(passage.text) == len(text.rstrip())
     assert line_breaks(passage.text) == line_breaks(text.rstrip())
     assert "one two\n\n\n## B" in passage.text
     assert passage.titles == ("A",)
-
-
-def test_far_apart_are_two_passages_and_changed_ones_stand_alone():
     document = stored(0, "\n\n".join(f"## T{n}\n\n" + f"w{n} " * 12 for n in range(6)), "markdown", SETTINGS)
     one, two, three, *_, last = document.chunks
     assert [len(passage.chunks) for passage in joined([last, two, one])] == [2, 1]
@@ -89,9 +86,6 @@ def test_far_apart_are_two_passages_and_changed_ones_stand_alone():
         [PlacedChunk((DOCUMENT, "a"), 0, "abcd", char_start=0, char_end=4), replace(overlapping, text="XXX")]
     )
     assert [passage.text for passage in apart] == ["abcd", "XXX"]
-
-
-def test_added_documents_are_passages_by_themselves():
     chunks = [PlacedChunk((uuid.UUID(int=n), f"d{n}"), 0, f"text {n}") for n in range(3)]
     assert [(one.text, one.char_start, one.char_end) for one in joined(chunks)] == [
         (f"text {n}", None, None) for n in range(3)
@@ -181,6 +175,8 @@ def test_a_near_duplicate_is_borne_by_the_better_hit():
         ("b", []),
     ]
     assert len(without_near_duplicates(hits, 1)) == 3
+    hits = [SearchResult("t", id=str(n), source_document=name) for n, name in enumerate(["a", "a", "", "", "a"])]
+    assert [hit.id for hit in at_most_per_document(hits, 1)] == ["0", "2", "3"]
 
 
 @pytest.mark.slow
@@ -191,11 +187,6 @@ def test_hits_of_a_document_are_counted(found, count):
         hit for n, hit in enumerate(hits) if sum(one.source_document == hit.source_document for one in hits[:n]) < count
     ]
     assert at_most_per_document(hits, count) == expected
-
-
-def test_added_chunks_belong_to_the_document_that_they_name():
-    hits = [SearchResult("t", id=str(n), source_document=name) for n, name in enumerate(["a", "a", "", "", "a"])]
-    assert [hit.id for hit in at_most_per_document(hits, 1)] == ["0", "2", "3"]
 
 
 # --- diversity --------------------------------------------------------------------------------------------------------
@@ -291,13 +282,9 @@ CUTTINGS = st.sampled_from([ChunkSettings(16, 0, 0), ChunkSettings(16, 7, 8), Ch
 
 
 @given(text=TEXT, structure=st.sampled_from(STRUCTURES), settings=CUTTINGS)
-def test_a_text_comes_back_but_for_blanks(text, structure, settings):
+def test_a_text_comes_back_and_its_headings_lead_to_chunks(text, structure, settings):
     back = text_of(chunks_of(text, structure, settings))
     assert "".join(back.split()) == "".join(text.split())
-
-
-@given(text=TEXT, structure=st.sampled_from(STRUCTURES), settings=CUTTINGS)
-def test_headings_are_in_order_and_lead_to_chunks(text, structure, settings):
     chunks = chunks_of(text, structure, settings)
     headings = headings_of(chunks, structure)
     lines = [heading.line or 0 for heading in headings]

@@ -61,7 +61,7 @@ def hit(content="a text", **fields):
 
 
 @given(hostile)
-def test_no_text_steers_a_terminal(text):
+def test_no_text_steers_a_terminal_or_json_and_a_name_is_one_line(text):
     results = SearchResults(
         [hit(text, source=text, source_document=text, heading_path=(text,), excerpt=text)],
         warnings=[text],
@@ -78,10 +78,6 @@ def test_no_text_steers_a_terminal(text):
     streams.text.encode()
     # The styles of ours are all that a terminal gets.
     assert not STEERING.search(re.sub(r"\x1b\[[\d;]*m", "", terminal_streams.text))
-
-
-@given(hostile)
-def test_json_is_escaped_and_reads_back(text):
     with pytest.MonkeyPatch.context() as monkeypatch:
         stream = io.StringIO()
         monkeypatch.setattr("sys.stdout", stream)
@@ -91,10 +87,6 @@ def test_json_is_escaped_and_reads_back(text):
     # Halves that stand side by side are one character to JSON.
     assert json.loads(stream.getvalue())["text"] == json.loads(json.dumps(text))
     assert json_text({"a": "\x1b[2J\u202e"}) == '{"a": "\\u001b[2J\\u202e"}'
-
-
-@given(hostile)
-def test_a_name_is_one_line_and_what_is_harmless_stays(text):
     assert "\n" not in one_line(text)
     assert printable(printable(text)) == printable(text)
     if text.isprintable():
@@ -132,7 +124,7 @@ def test_two_parts_and_a_text_that_is_not_the_contents():
     assert marked_text("**other** text", content, "bold") == Text("**other** text")
 
 
-def test_a_long_heading_takes_one_line_of_a_terminal(monkeypatch):
+def test_a_long_heading_takes_one_line_and_a_terminal_gets_bold_words(monkeypatch):
     long = hit("text", source_document="keys.md", place="line 9", heading_path=("Keys", "Client.post(path, " * 30))
     streams = Streams(monkeypatch, is_terminal=True)
     print_results(SearchResults([long]), as_json=False)
@@ -140,9 +132,6 @@ def test_a_long_heading_takes_one_line_of_a_terminal(monkeypatch):
     assert len(first) <= output.output.width
     assert first.startswith("1. keys.md:9  Keys > Client.post(path, ")
     assert first.endswith("…")
-
-
-def test_a_pipe_gets_the_texts_own_lines_and_a_terminal_bold_words(monkeypatch):
     content = "def key():\n    if key:\n\n        return 1\n"
     for is_terminal in (False, True):
         streams = Streams(monkeypatch, is_terminal=is_terminal)
@@ -150,6 +139,12 @@ def test_a_pipe_gets_the_texts_own_lines_and_a_terminal_bold_words(monkeypatch):
         shown = re.sub(r"\x1b\[[\d;]*m", "", streams.out.getvalue())
         assert "   def key():\n   if key:\n       return 1\n" in shown
         assert ("\x1b[1mkey" in streams.out.getvalue()) == is_terminal
+    streams = Streams(monkeypatch, is_terminal=True)
+    model = "[/red]x[link=file:///etc]y\n\x1b]z"
+    counts = {"description": "", "documents": 1, "chunks": 1, "estimated": False}
+    listed = CountedCollection("a", "bm25", "english", model, 3, datetime(2026, 1, 1, tzinfo=UTC), **counts)
+    print_collections([listed], header=False)
+    assert streams.out.getvalue().split() == ["a", "1", "1", "[/red]x[link=file:///etc]y\\n\\x1b]z", "english"]
 
 
 # --- places and figures ---------------------------------------------------------------------------------------------
@@ -161,28 +156,6 @@ def test_a_place_can_be_opened_from_here(tmp_path, monkeypatch):
     assert location_of(elsewhere) == "/srv/docs/keys.pdf, p. 7"
     assert location_of(hit(source_document="given.md", place="line 7")) == "given.md:7"
     assert location_of(hit()) == "id"
-
-
-def test_is_it_in_there_at_all(capsys):
-    results = SearchResults([])
-    assert best_match(results) == ""
-    results.best_similarity, results.coverage = 0.3141, 0.4
-    told = "best similarity 0.31; the best hit contains 40 % of the query's words, counted by weight"
-    assert best_match(results) == told
-    print_results(results, as_json=True)  # programs are told as well
-    summary = json.loads(capsys.readouterr().out)
-    assert (summary["best_similarity"], summary["coverage"]) == (0.3141, 0.4)
-    # Figures have no negative zero.
-    assert [number(value, 3) for value in (-0.0, -0.00001, 0.0, -0.5)] == ["0.000", "0.000", "0.000", "-0.500"]
-
-
-def test_a_stored_name_is_no_markup(monkeypatch):
-    streams = Streams(monkeypatch, is_terminal=True)
-    model = "[/red]x[link=file:///etc]y\n\x1b]z"
-    counts = {"description": "", "documents": 1, "chunks": 1, "estimated": False}
-    listed = CountedCollection("a", "bm25", "english", model, 3, datetime(2026, 1, 1, tzinfo=UTC), **counts)
-    print_collections([listed], header=False)
-    assert streams.out.getvalue().split() == ["a", "1", "1", "[/red]x[link=file:///etc]y\\n\\x1b]z", "english"]
 
 
 # --- progress -------------------------------------------------------------------------------------------------------
@@ -245,10 +218,14 @@ def test_lines_have_the_keys_of_the_objects_that_have_them(values, names, header
     assert all(line.count("\t") == len(names) - 1 and line.isprintable() == ("\t" not in line) for line in lines)
 
 
-def test_keys_inside_of_objects_and_lists():
+def test_names_stand_between_commas_and_keys_inside_of_objects():
     value = {"metadata": {"year": 2020, "a.b": 1}, "path": ["x", "y"], "hits": [{"id": 1}, {"id": 2}, {}]}
     columns = Columns(("metadata.year", "metadata.a.b", "path.1", "path.7", "hits.id"), as_json=False, header=False)
     assert printed(columns, value) == ["2020\t1\ty\t\t[1, 2]"]
+    with choosing(" id, line ,,id", as_json=False, header=True) as columns:
+        assert columns.names == ("id", "line")
+    with pytest.raises(ConfigurationError, match="commas"), choosing(" ,", as_json=False, header=True):
+        pass
 
 
 def test_what_no_object_has_is_told(capsys):
@@ -266,19 +243,12 @@ def test_what_no_object_has_is_told(capsys):
         assert printed(Columns(("id", "line"), as_json=as_json, header=header)) == lines
 
 
-def test_names_stand_between_commas():
-    with choosing(" id, line ,,id", as_json=False, header=True) as columns:
-        assert columns.names == ("id", "line")
-    with pytest.raises(ConfigurationError, match="commas"), choosing(" ,", as_json=False, header=True):
-        pass
-
-
 # --- options that several commands have -------------------------------------------------------------------------------
 def parameters(command):
     return list(inspect.signature(command).parameters)
 
 
-def test_a_commands_own_options_come_first_or_where_the_dots_are():
+def test_commands_take_shared_options():
     def command(context, words, *, exact=False):
         """Does nothing."""
 
@@ -290,9 +260,6 @@ def test_a_commands_own_options_come_first_or_where_the_dots_are():
     assert (first.__name__, first.__doc__) == ("command", "Does nothing.")
     shared = inspect.signature(first).parameters["as_json"]
     assert (get_args(shared.annotation), shared.default) == (get_args(AsJson), False)
-
-
-def test_a_command_that_opens_a_collection_and_names_no_model_needs_none():
     seen = []
     for names, model in ((("collection",), "none"), (SERVER, None)):
         command = with_context(*names)(lambda context: seen.append(context))  # noqa: PLW0108 - of its own name
@@ -302,7 +269,7 @@ def test_a_command_that_opens_a_collection_and_names_no_model_needs_none():
         with_context("colection")(lambda context: None)
 
 
-def test_a_value_is_json_or_text(capsys):
+def test_places_can_be_opened_and_values_are_json_or_text(capsys):
     shown = []
     Context().emit({"a": 1}, lambda: shown.append("text"))
     assert (shown.pop(), capsys.readouterr().out) == ("text", "")
@@ -310,6 +277,16 @@ def test_a_value_is_json_or_text(capsys):
     assert (shown, capsys.readouterr().out) == ([], '{"a": 1}\n{"a": 2}\n')
     Context(as_json=True).emit(Context(collection="c"), lambda: shown.append("text"))
     assert capsys.readouterr().out.startswith('{"collection": "c", "database_url": null, ')
+    results = SearchResults([])
+    assert best_match(results) == ""
+    results.best_similarity, results.coverage = 0.3141, 0.4
+    told = "best similarity 0.31; the best hit contains 40 % of the query's words, counted by weight"
+    assert best_match(results) == told
+    print_results(results, as_json=True)  # programs are told as well
+    summary = json.loads(capsys.readouterr().out)
+    assert (summary["best_similarity"], summary["coverage"]) == (0.3141, 0.4)
+    # Figures have no negative zero.
+    assert [number(value, 3) for value in (-0.0, -0.00001, 0.0, -0.5)] == ["0.000", "0.000", "0.000", "-0.500"]
 
 
 # --- places of hits in an editor --------------------------------------------------------------------------------------
@@ -337,7 +314,7 @@ def test_a_path_is_one_argument_whatever_is_in_it(name):
         assert last.startswith("/")
 
 
-def test_no_shell_reads_the_path(tmp_path, monkeypatch):
+def test_no_shell_reads_a_path_and_what_cannot_be_opened_is_told(tmp_path, monkeypatch):
     file = tmp_path / "$(touch made); a.md"
     file.write_text("one\ntwo\n")
     seen = tmp_path / "seen"
@@ -351,9 +328,6 @@ def test_no_shell_reads_the_path(tmp_path, monkeypatch):
     editor.open_hit([hit], 1)
     assert seen.read_text() == str(file)
     assert not (tmp_path / "made").exists()
-
-
-def test_what_cannot_be_opened_is_told(tmp_path, monkeypatch):
     monkeypatch.delenv("VISUAL", raising=False)
     monkeypatch.setenv("EDITOR", "no-such-editor")
     (tmp_path / "a.md").touch()

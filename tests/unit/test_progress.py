@@ -32,7 +32,15 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_bars_are_drawn_on_a_terminal_and_gone_at_the_end(monkeypatch):
+def test_bars_are_drawn_on_a_terminal_and_nothing_where_nobody_looks(capsys, monkeypatch):
+    with shown("bar") as tell:
+        assert tell is None
+    with shown(None) as tell:
+        assert tell is None
+    told = []
+    with shown(told.append) as tell:
+        assert tell == told.append
+    assert capsys.readouterr() == ("", "")
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
     monkeypatch.setenv("TERM", "xterm")
     with shown("bar") as tell:
@@ -43,17 +51,6 @@ def test_bars_are_drawn_on_a_terminal_and_gone_at_the_end(monkeypatch):
     assert "write [bold]\\x1b (rows)" in drawn
     assert "2/2" in drawn
     assert drawn.endswith("\x1b[2K")
-
-
-def test_nothing_is_shown_where_nobody_looks(capsys):
-    with shown("bar") as tell:
-        assert tell is None
-    with shown(None) as tell:
-        assert tell is None
-    told = []
-    with shown(told.append) as tell:
-        assert tell == told.append
-    assert capsys.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("wrong", [True, 1, "bars", "", b"bar", ["bar"]])

@@ -61,7 +61,7 @@ def codes(call, *arguments, **values):
 
 
 # --- chunks ---------------------------------------------------------------------------------------------------------
-def test_a_chunk_of_json_is_a_chunk():
+def test_chunks_of_json_and_their_rules():
     chunk = ChunkMetadata.from_dict(CHUNK)
     assert chunk == ChunkMetadata(**CHUNK)
     assert chunk.heading_path == ("Pharmacology", "Mechanism", "Receptors", "Enzymes")
@@ -70,9 +70,6 @@ def test_a_chunk_of_json_is_a_chunk():
     document = chunk.to_document()
     assert (document.id, document.content) == ("02_chunk_017", "It is a partial agonist.")
     assert document.metadata == {name: value for name, value in CHUNK.items() if name not in ("chunk_id", "chunk_text")}
-
-
-def test_all_broken_rules_are_reported_at_once_and_unknown_and_missing_keys_named():
     with pytest.raises(ValidationError) as caught:
         ChunkMetadata("", "", "", 0)
     assert [(one.field, one.code) for one in caught.value.errors] == [
@@ -201,7 +198,7 @@ def results():
     return SearchResults([hit], mode="vector", timings={"total": 1.5}, warnings=["late"])
 
 
-def test_results_as_dictionaries_are_json():
+def test_results_become_json_and_documents(monkeypatch):
     found = results()
     told = found.to_dict()
     assert json.loads(json.dumps(told)) == told
@@ -218,6 +215,15 @@ def test_results_as_dictionaries_are_json():
     assert found[0].metadata == {"a": [1, {"b": None}]}
     document = Document(content="hello", metadata={}, id="1", timestamp_start="00:01", timestamp_end="00:02")
     assert (document.timestamp_start, document.timestamp_end) == ("00:01", "00:02")
+    (document,) = results().to_documents()
+    assert (document.page_content, document.id) == ("text", "id")
+    own = {"source_document": "a.md", "heading_path": ["One", "Two"], "line": 7, "vector_score": 0.5}
+    assert document.metadata == {"a": [1, {"b": None}], **own}
+    mine = SearchResults([SearchResult("text", {"source": "mine"}, source="a.md")])
+    assert mine.to_documents()[0].metadata == {"source": "mine"}
+    monkeypatch.setitem(sys.modules, "langchain_core.documents", None)
+    with pytest.raises(MissingExtraError, match="langchain-core"):
+        results().to_documents()
 
 
 @pytest.mark.parametrize(
@@ -232,20 +238,8 @@ def test_ids_of_documents_of_every_kind(own, shown, told):
     assert hit_of(document).id == shown
 
 
-def test_results_as_documents_of_langchain(monkeypatch):
-    (document,) = results().to_documents()
-    assert (document.page_content, document.id) == ("text", "id")
-    own = {"source_document": "a.md", "heading_path": ["One", "Two"], "line": 7, "vector_score": 0.5}
-    assert document.metadata == {"a": [1, {"b": None}], **own}
-    mine = SearchResults([SearchResult("text", {"source": "mine"}, source="a.md")])
-    assert mine.to_documents()[0].metadata == {"source": "mine"}
-    monkeypatch.setitem(sys.modules, "langchain_core.documents", None)
-    with pytest.raises(MissingExtraError, match="langchain-core"):
-        results().to_documents()
-
-
 # --- as people look at them -----------------------------------------------------------------------------------------
-def test_a_hit_is_shown_by_place_and_scores_and_becomes_a_mapping():
+def test_hits_as_mappings_and_in_help():
     text = "secret " * 1000
     hit = SearchResult(text, {"note": text}, "a'b", source_document="docs/keys.md", place="line 9", rank=2)
     hit.excerpt, hit.vector_score, hit.keyword_score, hit.fused_score = text, 0.123456, None, 0.0
@@ -257,9 +251,6 @@ def test_a_hit_is_shown_by_place_and_scores_and_becomes_a_mapping():
     values = dataclasses.asdict(hit)
     assert (values["content"], values["metadata"], values["place"]) == ("text", {"year": 2024}, "p. 36")
     assert json.loads(json.dumps(hit.to_dict()))["place"] == "p. 36"
-
-
-def test_help_shows_the_names_before_the_modules():
     shown = pydoc.plain(pydoc.render_doc(semlex)).split("PACKAGE CONTENTS")[0]
     assert [name for name in semlex.__all__ if not re.search(rf"\b{name}\b", shown)] == []
     assert dir(semlex) == sorted(semlex.__all__)

@@ -46,17 +46,13 @@ def test_with_weight_1_the_reranker_decides_and_with_0_the_fusion(pairs):
 
 
 @given(PAIRS, st.floats(0, 1))
-def test_a_hit_that_is_better_in_both_is_never_below(pairs, weight):
+def test_the_two_scores_decide_together(pairs, weight):
     hits = ordered(pairs, weight)
     for place, (one, hit) in enumerate(hits):
         for other, below in hits[place + 1 :]:
             better = (one.order_score >= other.order_score) or (hit.rerank_score or 0) >= (below.rerank_score or 0)
             assert better, (hit, below)
     assert all(hit.mixed_score is not None and math.isfinite(hit.mixed_score) for _, hit in hits)
-
-
-@given(PAIRS, st.floats(0, 1))
-def test_equal_scores_of_one_side_leave_the_order_to_the_other(pairs, weight):
     assert places(ordered([(fused, 0.5) for fused, _ in pairs], weight)) == list(range(len(pairs)))
     if weight > 0:
         scores = [score for _, score in pairs]
@@ -70,12 +66,9 @@ def test_a_single_hit_has_the_mixed_score_0(weight):
     assert (hit.rerank_score, hit.mixed_score) == (0.25, 0.0)
 
 
-def test_the_mixed_score_is_the_weighted_sum_of_both():
+def test_mixed_scores_by_hand():
     hits = ordered([(3.0, 0.0), (1.0, 1.0)], 0.75)  # z: 1 and -1; -1 and 1
     assert [(hit.id, hit.mixed_score) for _, hit in hits] == [("1", 0.5), ("0", -0.5)]
-
-
-def test_a_minimum_sees_the_rerankers_own_score():
     hits = ordered([(9.0, 0.2), (1.0, 0.4), (0.0, 0.9)], 0.5)
     kept, _ = at_least(hits, 0.3, "model")
     assert {hit.rerank_score for _, hit in kept} == {np.float32(0.4).item(), np.float32(0.9).item()}
@@ -123,21 +116,15 @@ def test_more_of_the_words_always_come_before_fewer(query, texts):
             assert scores[first] > scores[second]
 
 
-def test_it_is_a_reranker_with_nothing_to_release():
+def test_term_overlap_is_a_reranker():
     assert isinstance(RERANKER, Reranker)
     assert RERANKER.identity == "term-overlap/1"
     RERANKER.close()
     assert RERANKER.score("red", []).shape == (0,)
-
-
-def test_texts_that_cannot_be_read():
     with pytest.raises(ValidationError, match="row 1: text holds half of a surrogate pair"):
         RERANKER.score("red", ["fine", "\udfff"])
     with pytest.raises(ValidationError, match="must be a"):
         RERANKER.score(None, ["fine"])
-
-
-def test_nobody_waits_any_more():
     flag = cancellation.Flag()
     flag.set()
     with cancellation.abandoned_by(flag), pytest.raises(WorkAbandonedError):

@@ -79,16 +79,13 @@ def test_by_name(folder, tmp_path, empty_cache):
         choose_reranker("onnx:org/other")
 
 
-def test_cut_texts_are_counted_and_a_query_is_never_cut(folder, caplog):
+def test_cut_texts_are_counted_and_what_cannot_be_used_is_named(folder, caplog, tmp_path, reranker):
     reranker = OnnxReranker(str(folder))
     with caplog.at_level(logging.WARNING):
         reranker.score(QUERY, TEXTS)
     assert f"1 of 6 candidates for {folder} so far did not fit into the" in caplog.text
     with pytest.raises(ConfigurationError, match=r"reads 21 tokens .* but the query alone has \d+: shorten"):
         reranker.score(LONG, TEXTS)
-
-
-def test_what_cannot_be_used(tmp_path, reranker):
     with pytest.raises(ModelError, match=r"the score of row 1 is not finite; a file of full precision may help"):
         reranker.score(QUERY, ["fox", "secret"])
     embedder = write_folder(tmp_path / "embedder")

@@ -114,7 +114,7 @@ def test_the_first_source_counts_and_the_others_are_told(drawn):
     assert [one.origin for one in found.overridden.get(name, ())] == [where[source] for source in expected[1:]]
 
 
-def test_a_settings_json_as_it_is_documented():
+def test_settings_json_and_written_files():
     with world() as folder:
         file = folder / "settings.json"
         file.write_text(json.dumps({"rag": RAG, "ui": {"theme": "dark"}}), encoding="utf-8")
@@ -127,6 +127,14 @@ def test_a_settings_json_as_it_is_documented():
     }  # fmt: skip
     told = [note.partition("rag.")[2].partition(" ")[0] for note in found.notes]
     assert told == ["contextualEnrichmentModel", "qa.temperature", "adaptiveRoutingModel"]
+    assert read(own=as_toml({})) == Settings()
+    lines = as_toml({}).splitlines()
+    uncommented = "\n".join(line.removeprefix("# ") if " = " in line else line for line in lines)
+    found = read(own=uncommented)
+    assert set(found.origins) == set(NAMES)
+    for setting in SETTINGS:
+        built_in = Settings().value(setting)
+        assert found.value(setting) == (setting.read(setting.example) if built_in in (None, ()) else built_in)
 
 
 @pytest.mark.parametrize(("section", "expected"), [
@@ -254,16 +262,13 @@ def test_a_folders_sections_say_nothing_about_places_until_it_is_trusted():
             assert ["is not trusted" in problem for problem in read_settings()[1]] == [True]
 
 
-def test_a_pyproject_of_others_is_not_judged():
+def test_a_pyproject_of_others_is_not_judged_and_names_like_ours_are_told():
     with world(files={"pyproject.toml": "not = = TOML", "settings.json": '{"rag": {"topK": 9}}'}):
         assert load_settings() == Settings()
         with pytest.raises(ConfigurationError, match="with a table"):
             files.trust(Path())
     with world(files={"pyproject.toml": "[tool]\nsemlex = 3\n"}):
         assert "must be a table" in read_settings()[1][0]
-
-
-def test_names_that_look_like_ours_are_told_and_no_error():
     with world({"RAG_TOPK": "3", "RAG_EMBEDING_MODEL": "x", "RAG_TENANT": "7", "RAG_TOP_K": ""}):
         found, problems = read_settings()
     assert (problems, found.origins) == ([], {})
@@ -288,17 +293,6 @@ def test_the_server_of_libpqs_own_variables(environment, expected):
     nearer = expected[1] if expected and "PG" not in expected[0] else "postgresql://own"
     own = None if "SEMLEX_DATA_DIR" in environment else nearer  # the folder is said nearer than the file's server
     assert read(environment=environment, own='database_url = "postgresql://own"').database_url == own
-
-
-def test_the_marks_of_a_written_file_can_be_removed():
-    assert read(own=as_toml({})) == Settings()
-    lines = as_toml({}).splitlines()
-    uncommented = "\n".join(line.removeprefix("# ") if " = " in line else line for line in lines)
-    found = read(own=uncommented)
-    assert set(found.origins) == set(NAMES)
-    for setting in SETTINGS:
-        built_in = Settings().value(setting)
-        assert found.value(setting) == (setting.read(setting.example) if built_in in (None, ()) else built_in)
 
 
 ANYTHING = st.recursive(
@@ -374,7 +368,7 @@ def test_a_file_that_appears_goes_or_is_trusted_is_a_change(tmp_path):
         os.chdir(folder)
 
 
-def test_a_named_file_is_the_only_one():
+def test_a_named_file_is_the_only_one_and_the_environment_is_read_again(monkeypatch):
     with world(own="top_k = 9\n", files={"semlex.toml": "top_k = 8\n", "mine.json": '{"rag": {"topK": 7}}'}) as folder:
         watched = WatchedSettings(folder / "mine.json")
         assert (watched.settings.top_k, watched.files) == (7, (folder / "mine.json",))
@@ -385,9 +379,6 @@ def test_a_named_file_is_the_only_one():
         assert watched.settings.top_k == 7
         with pytest.raises(ConfigurationError, match=r"mine\.json does not exist"):
             WatchedSettings(folder / "mine.json")
-
-
-def test_the_environment_is_read_again(monkeypatch):
     with world():
         watched = WatchedSettings()
         monkeypatch.setenv("RAG_TOP_K", "11")

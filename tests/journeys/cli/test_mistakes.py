@@ -202,11 +202,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], lin
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TYPED)
 def test_a_mistake_on_the_command_line(
-    name: str,
-    folder: Path,
-    url: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    name: str, folder: Path, url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     case = TYPED[name]
     if not case.reads:
