@@ -1,4 +1,4 @@
-"""Files of the Rust core import one way. Declaring a module, or naming it again, imports nothing."""
+"""Files of the Rust core import one way, and defaults in the code of the index have their reasons beside them."""
 
 import re
 from graphlib import CycleError, TopologicalSorter
@@ -90,3 +90,21 @@ def test_parts_of_an_index_import_one_way(part):
     assert own
     pairs = ((module, other) for module in own for other in IMPORTS[module])
     assert [pair for pair in pairs if any(is_within(pair[1], other) for other in FORBIDDEN[part])] == []
+
+
+# --- defaults: a missing value is an error, not a wrong answer --------------------------------------------------------
+
+DEFAULT = re.compile(r"\bunwrap_or(_default|_else)?\((?!PoisonError)")
+
+
+@pytest.mark.parametrize("part", FORBIDDEN)
+def test_a_default_has_its_reason_beside_it(part):
+    sources = {module: code.splitlines() for module, code in read_sources().items() if is_within(module, part)}
+    assert sources
+    bare = [
+        f"{module}:{number}: {line.strip()}"
+        for module, lines in sources.items()
+        for number, line in enumerate(lines, start=1)
+        if DEFAULT.search(line) and not any("//" in near for near in lines[number - 2 : number + 1])
+    ]
+    assert bare == []
