@@ -84,27 +84,23 @@ def test_no_rust_files_stand_in_a_circle():
         pytest.fail(" <- ".join(error.args[1]))
 
 
-@pytest.mark.parametrize("part", FORBIDDEN)
-def test_parts_of_an_index_import_one_way(part):
-    own = [module for module in MODULES if is_within(module, part)]
-    assert own
-    pairs = ((module, other) for module in own for other in IMPORTS[module])
-    assert [pair for pair in pairs if any(is_within(pair[1], other) for other in FORBIDDEN[part])] == []
+def test_parts_of_an_index_import_one_way_and_defaults_have_reasons():
+    for part, forbidden in FORBIDDEN.items():
+        own = [module for module in MODULES if is_within(module, part)]
+        assert own
+        pairs = ((module, other) for module in own for other in IMPORTS[module])
+        assert [pair for pair in pairs if any(is_within(pair[1], other) for other in forbidden)] == []
+        sources = {module: code.splitlines() for module, code in read_sources().items() if is_within(module, part)}
+        assert sources
+        bare = [
+            f"{module}:{number}: {line.strip()}"
+            for module, lines in sources.items()
+            for number, line in enumerate(lines, start=1)
+            if DEFAULT.search(line) and not any("//" in near for near in lines[number - 2 : number + 1])
+        ]
+        assert bare == []
 
 
 # --- defaults: a missing value is an error, not a wrong answer --------------------------------------------------------
 
 DEFAULT = re.compile(r"\bunwrap_or(_default|_else)?\((?!PoisonError)")
-
-
-@pytest.mark.parametrize("part", FORBIDDEN)
-def test_a_default_has_its_reason_beside_it(part):
-    sources = {module: code.splitlines() for module, code in read_sources().items() if is_within(module, part)}
-    assert sources
-    bare = [
-        f"{module}:{number}: {line.strip()}"
-        for module, lines in sources.items()
-        for number, line in enumerate(lines, start=1)
-        if DEFAULT.search(line) and not any("//" in near for near in lines[number - 2 : number + 1])
-    ]
-    assert bare == []

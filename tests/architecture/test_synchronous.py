@@ -29,7 +29,7 @@ def test_each_has_the_members_of_the_other(asynchronous, made):
                 assert inspect.getdoc(function) == inspect.getdoc(member)
 
 
-def test_what_a_signature_says_is_synchronous():
+def test_signatures_and_wrong_arguments():
     returned = {
         semlex.SyncClient.collection: "SyncCollection",
         semlex.SyncClient.jobs: "list[SyncJob]",
@@ -40,19 +40,16 @@ def test_what_a_signature_says_is_synchronous():
     assert "pool" not in inspect.signature(semlex.SyncClient).parameters
     assert "    pool:" not in (semlex.SyncClient.__doc__ or "")
     assert "    pool:" in (semlex.Client.__doc__ or "")
-
-
-@pytest.mark.parametrize(("call", "message"), [
-    (lambda: semlex.SyncClient(pool=1), r"SyncClient.__init__\(\) got an unexpected keyword argument 'pool'"),
-    (lambda: semlex.SyncRetriever(colection="a"), r"SyncRetriever.__init__\(\) got an .* argument 'colection'"),
-    (lambda: semlex.SyncRetriever().count(filter="a"), r"SyncCollection.count\(\) got an .* argument 'filter'"),
-    (lambda: semlex.SyncRetriever().search("a", fuson="rrf"), r"SyncCollection.search\(\) got .* mean 'fusion'\?"),
-    (lambda: semlex.SyncRetriever().get(), r"SyncCollection.get\(\) missing a required argument: 'ids'"),
-])  # fmt: skip
-def test_wrong_arguments_are_refused_before_anything_is_opened(call, message):
-    with pytest.raises(TypeError, match=message):
-        call()
-    assert not [thread for thread in threading.enumerate() if thread.name == "semlex-loop"]
+    for call, message in [
+        (lambda: semlex.SyncClient(pool=1), r"SyncClient.__init__\(\) got an unexpected keyword argument 'pool'"),
+        (lambda: semlex.SyncRetriever(colection="a"), r"SyncRetriever.__init__\(\) got an .* argument 'colection'"),
+        (lambda: semlex.SyncRetriever().count(filter="a"), r"SyncCollection.count\(\) got an .* argument 'filter'"),
+        (lambda: semlex.SyncRetriever().search("a", fuson="rrf"), r"SyncCollection.search\(\) got .* mean 'fusion'\?"),
+        (lambda: semlex.SyncRetriever().get(), r"SyncCollection.get\(\) missing a required argument: 'ids'"),
+    ]:  # fmt: skip
+        with pytest.raises(TypeError, match=message):
+            call()
+        assert not [thread for thread in threading.enumerate() if thread.name == "semlex-loop"]
 
 
 class Tool:

@@ -5,8 +5,6 @@ import json
 import re
 from typing import is_typeddict
 
-import pytest
-
 import semlex.options.answers
 import semlex.options.indexing
 import semlex.options.search
@@ -38,43 +36,40 @@ def test_names_are_given_once():
     assert len({offer.description for offer in OFFERS}) == len(ids)
 
 
-@pytest.mark.parametrize("offer", OFFERS, ids=ids)
-async def test_a_tool_has_the_arguments_of_its_operation(offer):
-    tool = (await listed(writes=True))[offer.name]
-    given = tool.input_schema["properties"]
-    names = dict(offer.renamed)
-    method = OPERATIONS[offer.operations[0]].method
-    signature = inspect.signature(method).parameters
-    arguments = signature.keys() | ({} if (options := unpacked(method)) is None else declared(options)).keys()
-    assert {names.get(name, name) for name in given} - {"collection", *offer.own} <= arguments
-    for name, schema in given.items():
-        argument = signature.get(names.get(name, name))
-        if argument is None or argument.kind is argument.VAR_POSITIONAL:
-            continue
-        is_needed = name in tool.input_schema.get("required", ())
-        # A question is what tools are about, also where programs may leave it out.
-        assert is_needed == (argument.default is argument.empty) or name in ("query", "question")
-        if not is_needed:
-            default = schema.get("default")
-            # What the library takes where nothing is said is told to a model as a number.
-            known = DEFAULT_TOP_K if name == "top_k" and argument.default is None else argument.default
-            assert (tuple(default) if isinstance(default, list) else default) == known, name
-    assert tool.input_schema["additionalProperties"] is False
-    if "top_k" in given:
-        assert given["top_k"]["maximum"] == MAX_TOP_K
-
-
-@pytest.mark.parametrize("offer", OFFERS, ids=ids)
-async def test_a_tool_says_what_a_model_needs_to_choose_it(offer):
-    tool = (await listed(writes=True))[offer.name]
-    rights = {OPERATIONS[name].rights for name in offer.operations}
-    assert tool.annotations.read_only_hint == (rights == {"read"})
-    assert tool.annotations.destructive_hint is offer.overwrites
-    assert tool.annotations.open_world_hint is False
-    assert 40 < len(tool.description) < 400
-    assert tool.output_schema["properties"]
-    for name, schema in tool.input_schema["properties"].items():
-        assert len(schema["description"]) > 5, name
+async def test_tools_have_the_arguments_of_their_operations_and_say_what_they_are_for():
+    for offer in OFFERS:
+        tool = (await listed(writes=True))[offer.name]
+        given = tool.input_schema["properties"]
+        names = dict(offer.renamed)
+        method = OPERATIONS[offer.operations[0]].method
+        signature = inspect.signature(method).parameters
+        arguments = signature.keys() | ({} if (options := unpacked(method)) is None else declared(options)).keys()
+        assert {names.get(name, name) for name in given} - {"collection", *offer.own} <= arguments
+        for name, schema in given.items():
+            argument = signature.get(names.get(name, name))
+            if argument is None or argument.kind is argument.VAR_POSITIONAL:
+                continue
+            is_needed = name in tool.input_schema.get("required", ())
+            # A question is what tools are about, also where programs may leave it out.
+            assert is_needed == (argument.default is argument.empty) or name in ("query", "question")
+            if not is_needed:
+                default = schema.get("default")
+                # What the library takes where nothing is said is told to a model as a number.
+                known = DEFAULT_TOP_K if name == "top_k" and argument.default is None else argument.default
+                assert (tuple(default) if isinstance(default, list) else default) == known, name
+        assert tool.input_schema["additionalProperties"] is False
+        if "top_k" in given:
+            assert given["top_k"]["maximum"] == MAX_TOP_K
+    for offer in OFFERS:
+        tool = (await listed(writes=True))[offer.name]
+        rights = {OPERATIONS[name].rights for name in offer.operations}
+        assert tool.annotations.read_only_hint == (rights == {"read"})
+        assert tool.annotations.destructive_hint is offer.overwrites
+        assert tool.annotations.open_world_hint is False
+        assert 40 < len(tool.description) < 400
+        assert tool.output_schema["properties"]
+        for name, schema in tool.input_schema["properties"].items():
+            assert len(schema["description"]) > 5, name
 
 
 async def test_the_tools_that_read_are_those_without_writes_and_cost_few_tokens():
@@ -166,11 +161,6 @@ def test_options_count_as_arguments():
     assert "rerank" not in given  # hidden
     assert {"fields", "filters", "query", "mode", "limit"} <= arguments_of(OPERATIONS["facets"].method).keys()
     assert {"query", "depth", "boost", "deadline"} <= arguments_of(OPERATIONS["candidates"].method).keys()
-
-
-@pytest.mark.parametrize(
-    "module", [semlex.options.answers, semlex.options.indexing, semlex.options.search, semlex.retriever.options]
-)
-def test_every_key_is_declared(module):
-    for kind in filter(is_typeddict, vars(module).values()):
-        assert declared(kind).keys() == kind.__annotations__.keys(), kind
+    for module in [semlex.options.answers, semlex.options.indexing, semlex.options.search, semlex.retriever.options]:
+        for kind in filter(is_typeddict, vars(module).values()):
+            assert declared(kind).keys() == kind.__annotations__.keys(), kind

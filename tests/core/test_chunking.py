@@ -233,19 +233,16 @@ def test_finished_chunks_fit_by_their_own_count(counter, data, text, chunk_token
         assert before.char_end <= after.char_start
 
 
-@pytest.mark.parametrize(("option", "value", "message"), [
-    ("chunk_tokens", 15, "chunk_tokens must be between 16 and 2,000; got 15"),
-    ("chunk_tokens", 2001, ""), ("chunk_tokens", True, ""), ("chunk_tokens", 100.0, ""),
-    ("overlap_tokens", 250, "overlap_tokens must be between 0 and 249; got 250"), ("overlap_tokens", -1, ""),
-    ("min_tokens", 251, "min_tokens must be between 0 and 250; got 251"), ("min_tokens", -1, ""),
-    ("min_tokens", 30.0, ""),
-])  # fmt: skip
-def test_the_chunker_refuses_what_is_out_of_range(option, value, message):
-    with pytest.raises(ConfigurationError, match=message or option):
-        Chunker(WordCounter(), ChunkSettings(**{option: value}))
-
-
-def test_the_chunker_refuses_what_is_no_text_and_makes_nothing_of_blanks():
+def test_the_chunker_refuses_what_is_out_of_range_or_no_text():
+    for option, value, message in [
+        ("chunk_tokens", 15, "chunk_tokens must be between 16 and 2,000; got 15"),
+        ("chunk_tokens", 2001, ""), ("chunk_tokens", True, ""), ("chunk_tokens", 100.0, ""),
+        ("overlap_tokens", 250, "overlap_tokens must be between 0 and 249; got 250"), ("overlap_tokens", -1, ""),
+        ("min_tokens", 251, "min_tokens must be between 0 and 250; got 251"), ("min_tokens", -1, ""),
+        ("min_tokens", 30.0, ""),
+    ]:  # fmt: skip
+        with pytest.raises(ConfigurationError, match=message or option):
+            Chunker(WordCounter(), ChunkSettings(**{option: value}))
     for text, code in ((b"bytes", "wrong_type"), ("a\udc80", "lone_surrogate")):
         with pytest.raises(ValidationError) as refused:
             Chunker(WordCounter()).cut(text)

@@ -153,80 +153,74 @@ ONE = [np.array([1, 2])]
 HALF = [np.array([0.5, 0.25])]
 
 
-@pytest.mark.parametrize(("call", "message"), [
-    (lambda: _core.reciprocal_rank_fusion(ONE, weights=[math.nan]), r"weights\[0\]: must be finite.*NaN"),
-    (lambda: _core.reciprocal_rank_fusion(ONE, weights=[math.inf]), r"weights\[0\]: must be finite.*inf"),
-    (lambda: _core.reciprocal_rank_fusion(ONE, weights=[-1.0]), r"weights\[0\]: .*at least 0, found -1"),
-    (lambda: _core.reciprocal_rank_fusion(ONE * 2, weights=[1e308] * 2), "weights: their sum must be finite"),
-    (lambda: _core.reciprocal_rank_fusion(ONE, weights=[1, 1]), "weights: one per ranking, expected 1, found 2"),
-    (lambda: _core.reciprocal_rank_fusion(ONE, k=math.nan), "k: must be finite.*NaN"),
-    (lambda: _core.reciprocal_rank_fusion(ONE, k=-1), "k: must be finite and at least 0, found -1"),
-    (lambda: _core.reciprocal_rank_fusion(ONE, k=math.inf), "k: must be finite.*inf"),
-    (lambda: _core.reciprocal_rank_fusion(ONE, limit=-1), "limit: must be at least 0, found -1"),
-    (lambda: _core.reciprocal_rank_fusion([*ONE, np.array([1.0])]), r"rankings\[1\]: .*int64.*found float64"),
-    (
-        lambda: _core.reciprocal_rank_fusion([np.array([[1]])]),
-        r"rankings\[0\]: .*\(n,\); found int64, shape \(1, 1\)",
-    ),
-    (lambda: _core.reciprocal_rank_fusion([np.array([1], dtype=">i8")]), "foreign byte order"),
-    (lambda: _core.linear_fusion(ONE, []), "scores: one per ranking, expected 1, found 0"),
-    (lambda: _core.linear_fusion(ONE, [np.array([0.5])]), r"scores\[0\]: .*expected 2, found 1"),
-    (lambda: _core.linear_fusion(ONE, [np.array([0.5, math.nan])]), r"scores\[0\]\[1\]: must be finite"),
-    (lambda: _core.linear_fusion(ONE, [np.array([math.inf, 1])]), r"scores\[0\]\[0\]: must be finite"),
-    (lambda: _core.linear_fusion(ONE, [np.float32([1, 2])]), r"scores\[0\]: .*float64.*found float32"),
-    (lambda: _core.linear_fusion(ONE, HALF, weights=[-1.0]), r"weights\[0\]"),
-    (lambda: complete([(0.1, 0.0), (math.inf, 0.0)]), r"vector\[1\]: must be finite, or NaN for none"),
-    (lambda: complete([(0.1, math.inf)]), r"keyword\[0\]: .*at least 0, or NaN for none, found inf"),
-    (lambda: complete([(0.1, -1.0)]), r"keyword\[0\]: .*found -1"),
-    (lambda: complete([], mean=math.nan), "mean, deviation: must be finite.*NaN"),
-    (lambda: complete([], deviation=-1.0), "the deviation at least 0, found 0, -1"),
-    (lambda: complete([], weight=1.5), "vector_weight: must be 0 to 1, found 1.5"),
-    (
-        lambda: _core.completed_fusion(HALF[0], HALF[0][:1], mean=0, deviation=1, vector_weight=0.5),
-        "keyword: one score per candidate, expected 2, found 1",
-    ),
-    (
-        lambda: _core.fuse_legs(
-            (*ONE, *HALF, *HALF), (*ONE, *HALF, HALF[0][:1]), mean=0, deviation=1, vector_weight=0.5
+def test_refusals_name_the_argument():
+    for call, message in [
+        (lambda: _core.reciprocal_rank_fusion(ONE, weights=[math.nan]), r"weights\[0\]: must be finite.*NaN"),
+        (lambda: _core.reciprocal_rank_fusion(ONE, weights=[math.inf]), r"weights\[0\]: must be finite.*inf"),
+        (lambda: _core.reciprocal_rank_fusion(ONE, weights=[-1.0]), r"weights\[0\]: .*at least 0, found -1"),
+        (lambda: _core.reciprocal_rank_fusion(ONE * 2, weights=[1e308] * 2), "weights: their sum must be finite"),
+        (lambda: _core.reciprocal_rank_fusion(ONE, weights=[1, 1]), "weights: one per ranking, expected 1, found 2"),
+        (lambda: _core.reciprocal_rank_fusion(ONE, k=math.nan), "k: must be finite.*NaN"),
+        (lambda: _core.reciprocal_rank_fusion(ONE, k=-1), "k: must be finite and at least 0, found -1"),
+        (lambda: _core.reciprocal_rank_fusion(ONE, k=math.inf), "k: must be finite.*inf"),
+        (lambda: _core.reciprocal_rank_fusion(ONE, limit=-1), "limit: must be at least 0, found -1"),
+        (lambda: _core.reciprocal_rank_fusion([*ONE, np.array([1.0])]), r"rankings\[1\]: .*int64.*found float64"),
+        (
+            lambda: _core.reciprocal_rank_fusion([np.array([[1]])]),
+            r"rankings\[0\]: .*\(n,\); found int64, shape \(1, 1\)",
         ),
-        r"scores\[1\]: .*expected 2, found 1",
-    ),
-])  # fmt: skip
-def test_refusals_name_the_argument(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
-    with pytest.raises(TypeError, match=r"rankings\[0\]: must be a NumPy array of int64"):
-        _core.reciprocal_rank_fusion([[1, 2]])
+        (lambda: _core.reciprocal_rank_fusion([np.array([1], dtype=">i8")]), "foreign byte order"),
+        (lambda: _core.linear_fusion(ONE, []), "scores: one per ranking, expected 1, found 0"),
+        (lambda: _core.linear_fusion(ONE, [np.array([0.5])]), r"scores\[0\]: .*expected 2, found 1"),
+        (lambda: _core.linear_fusion(ONE, [np.array([0.5, math.nan])]), r"scores\[0\]\[1\]: must be finite"),
+        (lambda: _core.linear_fusion(ONE, [np.array([math.inf, 1])]), r"scores\[0\]\[0\]: must be finite"),
+        (lambda: _core.linear_fusion(ONE, [np.float32([1, 2])]), r"scores\[0\]: .*float64.*found float32"),
+        (lambda: _core.linear_fusion(ONE, HALF, weights=[-1.0]), r"weights\[0\]"),
+        (lambda: complete([(0.1, 0.0), (math.inf, 0.0)]), r"vector\[1\]: must be finite, or NaN for none"),
+        (lambda: complete([(0.1, math.inf)]), r"keyword\[0\]: .*at least 0, or NaN for none, found inf"),
+        (lambda: complete([(0.1, -1.0)]), r"keyword\[0\]: .*found -1"),
+        (lambda: complete([], mean=math.nan), "mean, deviation: must be finite.*NaN"),
+        (lambda: complete([], deviation=-1.0), "the deviation at least 0, found 0, -1"),
+        (lambda: complete([], weight=1.5), "vector_weight: must be 0 to 1, found 1.5"),
+        (
+            lambda: _core.completed_fusion(HALF[0], HALF[0][:1], mean=0, deviation=1, vector_weight=0.5),
+            "keyword: one score per candidate, expected 2, found 1",
+        ),
+        (
+            lambda: _core.fuse_legs(
+                (*ONE, *HALF, *HALF), (*ONE, *HALF, HALF[0][:1]), mean=0, deviation=1, vector_weight=0.5
+            ),
+            r"scores\[1\]: .*expected 2, found 1",
+        ),
+    ]:  # fmt: skip
+        with pytest.raises(ValueError, match=message):
+            call()
+        with pytest.raises(TypeError, match=r"rankings\[0\]: must be a NumPy array of int64"):
+            _core.reciprocal_rank_fusion([[1, 2]])
 
 
 # --- weights, and candidates with both legs' scores -----------------------------------------------------------------
-@pytest.mark.parametrize(("weights", "expected"), [
-    (None, 0.25), ({}, 0.25), ({"vector": 0.7}, 0.7), ({"keyword": 1}, 0.0), ({"keyword": 0.75}, 0.25),
-    ({"vector": 3, "keyword": 1}, 0.75), ({"vector": 0, "keyword": 9}, 0.0),
-    ({"vector": 1e308, "keyword": 1e308}, 0.5),
-], ids=str)  # fmt: skip
-def test_the_vectors_share(weights, expected):
-    assert vector_weight(weights, 0.25) == expected
-
-
-def test_embedders_declare_what_is_known_of_them():
+def test_shares_of_weights():
+    for weights, expected in [
+        (None, 0.25), ({}, 0.25), ({"vector": 0.7}, 0.7), ({"keyword": 1}, 0.0), ({"keyword": 0.75}, 0.25),
+        ({"vector": 3, "keyword": 1}, 0.75), ({"vector": 0, "keyword": 9}, 0.0),
+        ({"vector": 1e308, "keyword": 1e308}, 0.5),
+    ]:  # fmt: skip
+        assert vector_weight(weights, 0.25) == expected
+    for weights, declared, message in [
+        ({"vector": 0, "keyword": 0.0}, 0.5, "a weight above 0"),
+        ({"vector": 1.5}, 0.5, "for one search only must be between 0 and 1; got 1.5"),
+        (None, 7, "fusion_weight must be between 0 and 1; got 7"),
+        (None, math.nan, "fusion_weight must be between 0 and 1; got nan"),
+    ]:  # fmt: skip
+        with pytest.raises(ConfigurationError, match=message):
+            vector_weight(weights, declared)
     kinds = (StaticEmbedder, SentenceTransformersEmbedder, OnnxEmbedder, Qwen3EmbeddingEncoder, GeminiEmbedder)
     assert [getattr(kind, "fusion_weight", None) for kind in kinds] == [None, 0.7, 0.7, 0.6, 0.6]
     for model, expected in (("text-embedding-3-small", 0.6), ("Qwen/Qwen3-Embedding-0.6B", 0.6), ("nomic", None)):
         embedder = OpenAIEmbedder(model, "http://127.0.0.1:1/v1", api_key="none")
         assert getattr(embedder, "fusion_weight", None) == expected
         embedder.close()
-
-
-@pytest.mark.parametrize(("weights", "declared", "message"), [
-    ({"vector": 0, "keyword": 0.0}, 0.5, "a weight above 0"),
-    ({"vector": 1.5}, 0.5, "for one search only must be between 0 and 1; got 1.5"),
-    (None, 7, "fusion_weight must be between 0 and 1; got 7"),
-    (None, math.nan, "fusion_weight must be between 0 and 1; got nan"),
-])  # fmt: skip
-def test_shares_that_cannot_be(weights, declared, message):
-    with pytest.raises(ConfigurationError, match=message):
-        vector_weight(weights, declared)
 
 
 KEYS = in_key_order((uuid.UUID(int=number), "chunk") for number in range(4))

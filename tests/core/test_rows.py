@@ -49,16 +49,55 @@ def test_a_plan_is_its_twin(lengths, budget, rows, padded):
 OTHER_ARRAY = r"lengths: must be a NumPy array of int64, shape \(n,\); found"
 
 
-@pytest.mark.parametrize(("lengths", "options", "message"), [
-    (np.array([3, -1]), {}, "lengths: row 1 must be at least 0, found -1"),
-    (np.array([2**62, 2**62]), {}, "lengths: their sum exceeds"),
-    (np.array([1]), {"token_budget": 0}, "token_budget: must be at least 1, found 0"),
-    (np.array([1]), {"max_rows": 0}, "max_rows: must be at least 1, found 0"),
-    *((other, {}, OTHER_ARRAY) for other in (np.array([1.0]), np.array([1], dtype=np.int32), np.array([[1]]))),
-])  # fmt: skip
-def test_refusals_name_the_argument(lengths, options, message):
-    with pytest.raises(ValueError, match=message):
-        _core.plan_batches(lengths, **{"token_budget": 10, "max_rows": 10, "padded": True} | options)
+def test_refusals_name_the_argument():
+    for lengths, options, message in [
+        (np.array([3, -1]), {}, "lengths: row 1 must be at least 0, found -1"),
+        (np.array([2**62, 2**62]), {}, "lengths: their sum exceeds"),
+        (np.array([1]), {"token_budget": 0}, "token_budget: must be at least 1, found 0"),
+        (np.array([1]), {"max_rows": 0}, "max_rows: must be at least 1, found 0"),
+        *((other, {}, OTHER_ARRAY) for other in (np.array([1.0]), np.array([1], dtype=np.int32), np.array([[1]]))),
+    ]:  # fmt: skip
+        with pytest.raises(ValueError, match=message):
+            _core.plan_batches(lengths, **{"token_budget": 10, "max_rows": 10, "padded": True} | options)
+    for ids, offsets, skip, message in [
+        ([1], [], 0, "offsets: must begin with 0, but there are no offsets"),
+        ([1], [1, 1], 0, "offsets: must begin with 0, found 1"),
+        ([1, 2], [0, 1], 0, "offsets: must end with the number of ids, 2; found 1"),
+        ([1], [0], 0, "offsets: must end with the number of ids, 1; found 0"),
+        ([1, 2], [0, 2, 1, 2], 0, "offsets: row 1 ends before it begins"),
+        ([1, 2], [0, -5, 2], 0, "offsets: row 0 ends before it begins"),
+        ([1, 2], [0, 2, 2], 0, "offsets: row 1 must have more than 0 tokens, found 0"),
+        ([1, 2, 3], [0, 2, 3], 1, "offsets: row 1 must have more than 1 tokens, found 1"),
+        ([1, -2], [0, 2], 0, "ids: the id at position 1 is negative"),
+        ([1], [0, 1], -1, "skip: must be at least 0, found -1"),
+    ]:  # fmt: skip
+        with pytest.raises(ValueError, match=message):
+            _core.TokenPlan(
+                np.array(ids, dtype=np.int64), np.array(offsets, dtype=np.int64), token_budget=9, max_rows=9, skip=skip
+            )
+        if skip == 0 and "tokens" not in message and "ids: the id" not in message:
+            with pytest.raises(ValueError, match=message):
+                _core.common_prefix(np.array(ids, dtype=np.int64), np.array(offsets, dtype=np.int64))
+    for vectors, dimensions, message in [
+        (np.ones((2, 3), dtype=np.float32), 4, "dimensions: must be at most 3, found 4"),
+        (np.ones((2, 3), dtype=np.float32), 0, "dimensions: must be at least 1, found 0"),
+        (np.ones((2, 0), dtype=np.float32), 1, "dimensions: must be at most 0, found 1"),
+        (np.ones(3, dtype=np.float32), 1, r"vectors: must be a NumPy array of float32, shape \(n, d\); found float32"),
+        (np.ones((2, 3)), 1, r"vectors: must be a NumPy array of float32, shape \(n, d\); found float64"),
+    ]:  # fmt: skip
+        with pytest.raises(ValueError, match=message):
+            _core.normalise_rows(vectors, dimensions)
+    vectors = np.array([[0, 0], [np.nan, 1], [np.inf, 1], [3, 4]], dtype=np.float32)
+    normalised = _core.normalise_rows(vectors, 2)
+    assert normalised[0].tolist() == [0, 0]
+    assert not np.isfinite(normalised[1:3]).all(axis=1).any()
+    assert np.allclose(normalised[3], [0.6, 0.8])
+    assert _core.normalise_rows(np.empty((0, 5), dtype=np.float32), 3).shape == (0, 3)
+    found = _core.TokenPlan(np.array([1]), np.array([0, 1]), token_budget=1, max_rows=1)
+    assert (repr(found), repr(found.batch(0))) == ("TokenPlan(1 batches, 1 tokens)", "TokenBatch(1 rows, 1 tokens)")
+    for number in (-1, 1, 2**62):
+        with pytest.raises(IndexError, match=f"number: must be at least 0 and below 1, found {number}"):
+            found.batch(number)
 
 
 ROWS_OF_IDS = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=30), max_size=20)
@@ -105,28 +144,6 @@ def test_the_common_prefix_leaves_something_of_every_row(rows):
     assert _core.common_prefix(*joined(rows)) == shared
 
 
-@pytest.mark.parametrize(("ids", "offsets", "skip", "message"), [
-    ([1], [], 0, "offsets: must begin with 0, but there are no offsets"),
-    ([1], [1, 1], 0, "offsets: must begin with 0, found 1"),
-    ([1, 2], [0, 1], 0, "offsets: must end with the number of ids, 2; found 1"),
-    ([1], [0], 0, "offsets: must end with the number of ids, 1; found 0"),
-    ([1, 2], [0, 2, 1, 2], 0, "offsets: row 1 ends before it begins"),
-    ([1, 2], [0, -5, 2], 0, "offsets: row 0 ends before it begins"),
-    ([1, 2], [0, 2, 2], 0, "offsets: row 1 must have more than 0 tokens, found 0"),
-    ([1, 2, 3], [0, 2, 3], 1, "offsets: row 1 must have more than 1 tokens, found 1"),
-    ([1, -2], [0, 2], 0, "ids: the id at position 1 is negative"),
-    ([1], [0, 1], -1, "skip: must be at least 0, found -1"),
-])  # fmt: skip
-def test_token_rows_that_make_no_sense_are_named(ids, offsets, skip, message):
-    with pytest.raises(ValueError, match=message):
-        _core.TokenPlan(
-            np.array(ids, dtype=np.int64), np.array(offsets, dtype=np.int64), token_budget=9, max_rows=9, skip=skip
-        )
-    if skip == 0 and "tokens" not in message and "ids: the id" not in message:
-        with pytest.raises(ValueError, match=message):
-            _core.common_prefix(np.array(ids, dtype=np.int64), np.array(offsets, dtype=np.int64))
-
-
 # --- cut and normalised vectors ---------------------------------------------------------------------------------------
 
 
@@ -150,29 +167,3 @@ def test_rows_are_those_of_the_twin(vectors, data):
 def test_the_layout_does_not_matter(vectors):
     assert np.array_equal(_core.normalise_rows(np.asfortranarray(vectors), 1), _core.normalise_rows(vectors, 1))
     assert np.array_equal(_core.normalise_rows(vectors[::-1], 1), _core.normalise_rows(vectors, 1)[::-1])
-
-
-def test_rows_without_direction_and_batches_that_are_not_there():
-    vectors = np.array([[0, 0], [np.nan, 1], [np.inf, 1], [3, 4]], dtype=np.float32)
-    normalised = _core.normalise_rows(vectors, 2)
-    assert normalised[0].tolist() == [0, 0]
-    assert not np.isfinite(normalised[1:3]).all(axis=1).any()
-    assert np.allclose(normalised[3], [0.6, 0.8])
-    assert _core.normalise_rows(np.empty((0, 5), dtype=np.float32), 3).shape == (0, 3)
-    found = _core.TokenPlan(np.array([1]), np.array([0, 1]), token_budget=1, max_rows=1)
-    assert (repr(found), repr(found.batch(0))) == ("TokenPlan(1 batches, 1 tokens)", "TokenBatch(1 rows, 1 tokens)")
-    for number in (-1, 1, 2**62):
-        with pytest.raises(IndexError, match=f"number: must be at least 0 and below 1, found {number}"):
-            found.batch(number)
-
-
-@pytest.mark.parametrize(("vectors", "dimensions", "message"), [
-    (np.ones((2, 3), dtype=np.float32), 4, "dimensions: must be at most 3, found 4"),
-    (np.ones((2, 3), dtype=np.float32), 0, "dimensions: must be at least 1, found 0"),
-    (np.ones((2, 0), dtype=np.float32), 1, "dimensions: must be at most 0, found 1"),
-    (np.ones(3, dtype=np.float32), 1, r"vectors: must be a NumPy array of float32, shape \(n, d\); found float32"),
-    (np.ones((2, 3)), 1, r"vectors: must be a NumPy array of float32, shape \(n, d\); found float64"),
-])  # fmt: skip
-def test_refusals_of_vectors_name_the_argument(vectors, dimensions, message):
-    with pytest.raises(ValueError, match=message):
-        _core.normalise_rows(vectors, dimensions)

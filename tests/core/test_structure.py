@@ -58,7 +58,7 @@ def test_underlines_make_sections(drawn):
     assert paths(text, "restructuredtext") == expected
 
 
-def test_headings_of_restructuredtext():
+def test_headings_and_code_of_restructuredtext():
     text = "Top\n~~~\n\na\n\nSub\n===\n\nb\n\n.. _next:\n\nNext\n~~~~\n\nc\n\n-----\n\nShort underline\n---\n\nd"
     chunks = cut(text, "restructuredtext")
     assert [path for _, path, _, _ in chunks] == [("Top",), ("Top", "Sub"), ("Next",)]
@@ -71,17 +71,14 @@ def test_headings_of_restructuredtext():
     )
     below = [("Client(url)",), ("Client(url)", "close()"), ("Client(url)",), (), ("timeout",)]
     assert paths(text, "restructuredtext") == [("Reference", *path) for path in below]
-
-
-@pytest.mark.parametrize("text", [
-    "Like this::\n\n    x = 1\n\n    y = 2\n\nBehind.",
-    ".. code-block:: python\n   :caption: c\n\n   x = 1\n\n   y = 2\n\nBehind.",
-    ">>> x = 1\n>>> x\n1\n\nBehind.",
-])  # fmt: skip
-def test_code_is_recognised(text):
-    chunks = cut(text, "restructuredtext", most=3)
-    assert any(code for _, _, code, _ in chunks)
-    assert not chunks[-1][2]
+    for text in [
+        "Like this::\n\n    x = 1\n\n    y = 2\n\nBehind.",
+        ".. code-block:: python\n   :caption: c\n\n   x = 1\n\n   y = 2\n\nBehind.",
+        ">>> x = 1\n>>> x\n1\n\nBehind.",
+    ]:  # fmt: skip
+        chunks = cut(text, "restructuredtext", most=3)
+        assert any(code for _, _, code, _ in chunks)
+        assert not chunks[-1][2]
 
 
 # --- what belongs together ------------------------------------------------------------------------------------------
@@ -199,15 +196,11 @@ OTHER_LANGUAGES = {
 }
 
 
-@pytest.mark.parametrize("suffix", OTHER_LANGUAGES)
-def test_definitions_of_other_languages(suffix):
-    text, expected = OTHER_LANGUAGES[suffix]
-    chunks = cut(text, f"code:{suffix}")
-    assert [path for _, path, _, _ in chunks] == expected
-    assert all(code for _, _, code, _ in chunks)
-
-
-def test_code_in_lists_comments_and_objects():
+def test_definitions_of_other_languages_and_what_stays_with_them():
+    for suffix, (text, expected) in OTHER_LANGUAGES.items():
+        chunks = cut(text, f"code:{suffix}")
+        assert [path for _, path, _, _ in chunks] == expected
+        assert all(code for _, _, code, _ in chunks)
     text = "import x\n\n# About f.\n@cached\ndef f():\n    '''Says\n\ndef no():\n    '''\n\ndef g():\n    1\n"
     assert [content.splitlines()[0] for content, *_ in cut(text, "code:py")] == ["import x", "# About f.", "def g():"]
     with pytest.raises(ValueError, match="structure: must be 'plain'"):

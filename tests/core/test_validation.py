@@ -86,7 +86,26 @@ def test_texts_are_judged_as_by_the_twin(texts, min_chars, max_bytes):
             assert texts[row][place] == "\0" or "\ud800" <= texts[row][place] <= "\udfff"
 
 
-def test_all_kinds_at_once_in_row_order():
+def test_limits_lengths_and_identifiers():
+    found = validate_rows([("a", "text", ["x", "y"], None), ("b", "text", ["x"], None)], ["1", "2"])
+    assert found == [(-1, None, "b", "length_differs", "2", "1")]  # one error of the call
+    assert validate_rows([("id", "id", ["i" * 512, "é" * 256], None)], None) == []
+    [error] = validate_rows([("id", "id", ["é" * 257], None)], None)
+    assert error[3:] == ("too_long", "512 bytes", "514 bytes")
+    for name, codes in (
+        ("pg_É" + "x" * 60, ["bad_identifier", "too_long", "reserved_name"]),
+        (SURROGATE, ["lone_surrogate"]),
+        (3, ["wrong_type"]),
+    ):
+        assert [error[3] for error in validate_identifier(name)] == codes
+    for kind, limits in [
+        ("json", None),
+        ("text", {"max_chars": 5}), ("text", {"max_bytes": -1}),
+        ("jsonb", {"max_depth": 65}), ("jsonb", {"max_bytes": 2**30}),
+        ("id", {1: 2}),
+    ]:  # fmt: skip
+        with pytest.raises(ValueError, match="field"):
+            validate_rows([("field", kind, ["a"], limits)], None)
     fields = [
         ("id", "id", ["a", "", "i" * 513, "n\0", SURROGATE, None, 7], None),
         ("content", "text", ["ok", "x", None, "ok", "ok", "ok", b""], {"min_chars": 2, "max_bytes": 4}),
@@ -106,31 +125,6 @@ def test_all_kinds_at_once_in_row_order():
     assert [one[:4] for one in found] == [
         (row, "r" * 80 if row == 6 else f"r{row}", *told) for row, own in expected.items() for told in own.items()
     ]
-
-
-def test_unequal_lengths_bounds_of_ids_and_every_rule_of_identifiers():
-    found = validate_rows([("a", "text", ["x", "y"], None), ("b", "text", ["x"], None)], ["1", "2"])
-    assert found == [(-1, None, "b", "length_differs", "2", "1")]  # one error of the call
-    assert validate_rows([("id", "id", ["i" * 512, "é" * 256], None)], None) == []
-    [error] = validate_rows([("id", "id", ["é" * 257], None)], None)
-    assert error[3:] == ("too_long", "512 bytes", "514 bytes")
-    for name, codes in (
-        ("pg_É" + "x" * 60, ["bad_identifier", "too_long", "reserved_name"]),
-        (SURROGATE, ["lone_surrogate"]),
-        (3, ["wrong_type"]),
-    ):
-        assert [error[3] for error in validate_identifier(name)] == codes
-
-
-@pytest.mark.parametrize(("kind", "limits"), [
-    ("json", None),
-    ("text", {"max_chars": 5}), ("text", {"max_bytes": -1}),
-    ("jsonb", {"max_depth": 65}), ("jsonb", {"max_bytes": 2**30}),
-    ("id", {1: 2}),
-])  # fmt: skip
-def test_a_wrong_limit_is_a_programming_error(kind, limits):
-    with pytest.raises(ValueError, match="field"):
-        validate_rows([("field", kind, ["a"], limits)], None)
 
 
 @given(st.text(st.sampled_from("ab_09pgZ-é\n "), max_size=60) | st.from_regex(r"\A[a-z_][a-z0-9_]{40,50}\Z"))

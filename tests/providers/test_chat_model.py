@@ -186,21 +186,21 @@ def test_what_was_sent_is_in_no_message(caplog):
     assert not [secret for secret in (KEY, PASSAGE) if any(secret in line for line in told)]
 
 
-@pytest.mark.parametrize(("options", "message"), [
-    ({"model": " "}, "in one line, and not blank"),
-    ({"pause": 0}, "pause"),
-    ({"seconds": "3"}, "seconds"),
-    ({"attempts": 0}, "attempts must be between 1 and 20"),
-    ({"base_url": "ftp://x"}, "must have the form"),
-])  # fmt: skip
-def test_parameters_that_are_refused_and_a_closed_model(options, message):
-    with pytest.raises(ConfigurationError, match=message):
-        OpenAIChatModel(**{"model": "m", "base_url": "http://127.0.0.1:1/v1", **options})
-    closed = OpenAIChatModel("m", "http://127.0.0.1:1/v1")
-    closed.close()
-    closed.close()
-    with pytest.raises(ModelError, match="was closed"):
-        list(closed.stream(ASKED))
+def test_parameters_that_are_refused_and_a_closed_model():
+    for options, message in [
+        ({"model": " "}, "in one line, and not blank"),
+        ({"pause": 0}, "pause"),
+        ({"seconds": "3"}, "seconds"),
+        ({"attempts": 0}, "attempts must be between 1 and 20"),
+        ({"base_url": "ftp://x"}, "must have the form"),
+    ]:  # fmt: skip
+        with pytest.raises(ConfigurationError, match=message):
+            OpenAIChatModel(**{"model": "m", "base_url": "http://127.0.0.1:1/v1", **options})
+        closed = OpenAIChatModel("m", "http://127.0.0.1:1/v1")
+        closed.close()
+        closed.close()
+        with pytest.raises(ModelError, match="was closed"):
+            list(closed.stream(ASKED))
 
 
 def test_a_model_by_its_name(monkeypatch):

@@ -395,32 +395,29 @@ def test_accounts_and_keys(monkeypatch, embeddings, embedder_at):
     assert embeddings.requests[1].headers["authorization"] == "Bearer own"
 
 
-@pytest.mark.parametrize(("make", "variable"), [
-    (lambda: OpenAIEmbedder("m"), "OPENAI_API_KEY"),
-    (lambda: OpenAIEmbedder("m", "https://openrouter.ai/api/v1"), "OPENROUTER_API_KEY"),
-    (GeminiEmbedder, "GEMINI_API_KEY or GOOGLE_API_KEY"),
-])  # fmt: skip
-def test_a_missing_key_is_named_by_its_variable(make, variable):
-    with pytest.raises(ConfigurationError, match=f"needs a key: set the environment variable {variable}$"):
-        make()
-
-
-@pytest.mark.parametrize(("options", "message"), [
-    ({"model": " "}, "in one line, and not blank"),
-    ({"model": "a\nb"}, "in one line, and not blank"),
-    ({"batch_size": 0}, "batch_size must be between 1 and 2,048"),
-    ({"batch_size": 2049}, "batch_size must be between 1 and 2,048"),
-    ({"dimensions": 0}, "dimensions must be between 1 and "),
-    ({"dimensions": "8"}, "dimensions must be an int; got a str"),
-    ({"timeout": 0}, "timeout must be"),
-    ({"concurrency": 0}, "concurrency must be"),
-    ({"instruction": "a", "query_prompt": "b"}, "contradict each other"),
-])  # fmt: skip
-def test_parameters_out_of_range(options, message):
-    with pytest.raises(ConfigurationError, match=message):
-        OpenAIEmbedder(**{"model": "m", "base_url": "http://localhost/v1", **options})
-    with pytest.raises(ConfigurationError, match="batch_size must be between 1 and 100; got 101"):
-        GeminiEmbedder(api_key=KEY, batch_size=101)
+def test_keys_and_parameters_are_checked():
+    for make, variable in [
+        (lambda: OpenAIEmbedder("m"), "OPENAI_API_KEY"),
+        (lambda: OpenAIEmbedder("m", "https://openrouter.ai/api/v1"), "OPENROUTER_API_KEY"),
+        (GeminiEmbedder, "GEMINI_API_KEY or GOOGLE_API_KEY"),
+    ]:  # fmt: skip
+        with pytest.raises(ConfigurationError, match=f"needs a key: set the environment variable {variable}$"):
+            make()
+    for options, message in [
+        ({"model": " "}, "in one line, and not blank"),
+        ({"model": "a\nb"}, "in one line, and not blank"),
+        ({"batch_size": 0}, "batch_size must be between 1 and 2,048"),
+        ({"batch_size": 2049}, "batch_size must be between 1 and 2,048"),
+        ({"dimensions": 0}, "dimensions must be between 1 and "),
+        ({"dimensions": "8"}, "dimensions must be an int; got a str"),
+        ({"timeout": 0}, "timeout must be"),
+        ({"concurrency": 0}, "concurrency must be"),
+        ({"instruction": "a", "query_prompt": "b"}, "contradict each other"),
+    ]:  # fmt: skip
+        with pytest.raises(ConfigurationError, match=message):
+            OpenAIEmbedder(**{"model": "m", "base_url": "http://localhost/v1", **options})
+        with pytest.raises(ConfigurationError, match="batch_size must be between 1 and 100; got 101"):
+            GeminiEmbedder(api_key=KEY, batch_size=101)
 
 
 # --- tokens -----------------------------------------------------------------------------------------------------------

@@ -101,16 +101,16 @@ def test_a_kind_that_needs_a_package_says_so(file, monkeypatch):
         given_tokenizer(file)
 
 
-@pytest.mark.parametrize(("model", "message"), [
-    (None, "name such a model, or leave"),
-    ("none", "name such a model, or leave"),
-    ("static", "static has its own"),
-    ("org/model", "org/model has its own"),
-    (HashEmbedder(8), "give the tokenizer to your embedder"),
-])  # fmt: skip
-def test_a_model_that_is_behind_no_server_has_its_own(model, message, file):
-    with pytest.raises(ConfigurationError, match=f"name of a model behind a server: {message}"):
-        choose_embedder(model, tokenizer=file)
+def test_a_model_that_is_behind_no_server_has_its_own(file):
+    for model, message in [
+        (None, "name such a model, or leave"),
+        ("none", "name such a model, or leave"),
+        ("static", "static has its own"),
+        ("org/model", "org/model has its own"),
+        (HashEmbedder(8), "give the tokenizer to your embedder"),
+    ]:  # fmt: skip
+        with pytest.raises(ConfigurationError, match=f"name of a model behind a server: {message}"):
+            choose_embedder(model, tokenizer=file)
 
 
 # --- a collection that counts with one --------------------------------------------------------------------------------

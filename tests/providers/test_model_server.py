@@ -170,41 +170,35 @@ def test_closing(server, pauses):
             server.post("/x", {"input": []})
 
 
-@pytest.mark.parametrize(("message", "addresses"), [
-    ("must have the form", ("", "localhost:8080", "ftp://host", "http://", "http:///v1", "//h", "http://a b/")),
-    ("must have the form", ("http://h:x/", "http://h:99999/", "http://h\n/", "http://[::1/")),
-    ("must not hold a user or password", ("http://user:hunter2@h/", "https://hunter2@h", "http://:hunter2@h")),
-    ("must not hold a query", ("http://h/v1?key=hunter2", "http://h/v1#hunter2")),
-])  # fmt: skip
-def test_addresses_that_are_none_and_what_they_must_not_hold(message, addresses):
-    for address in addresses:
-        with pytest.raises(ConfigurationError, match=message) as caught:
-            ModelServer(address)
-        assert "hunter2" not in str(caught.value)
-
-
-@pytest.mark.parametrize(("address", "host", "is_local"), [
-    ("http://localhost:11434/v1/", "localhost:11434", True),
-    ("http://127.8.9.1", "127.8.9.1", True),
-    ("http://[::1]:80/v1", "[::1]:80", True),
-    ("https://API.openai.com/v1", "api.openai.com", False),
-    ("http://localhost.example/", "localhost.example", False),
-    ("http://10.0.0.1:8000", "10.0.0.1:8000", False),
-])  # fmt: skip
-def test_hosts(address, host, is_local):
-    server = ModelServer(address)
-    assert (server.host, server.is_local) == (host, is_local)
-
-
-@pytest.mark.parametrize(("option", "values"), [
-    ("api_key", ("", "  ", "hunter2\n", "hunter2ß")),
-    ("timeout", (0, float("nan"), 3601)), ("attempts", (0, 21)), ("concurrency", (0, 65)),
-])  # fmt: skip
-def test_parameters_out_of_range(option, values):
-    for value in values:
-        with pytest.raises(ConfigurationError, match=option) as caught:
-            ModelServer("http://localhost", **{option: value})
-        assert "hunter2" not in str(caught.value)
+def test_addresses_hosts_and_parameters():
+    for message, addresses in [
+        ("must have the form", ("", "localhost:8080", "ftp://host", "http://", "http:///v1", "//h", "http://a b/")),
+        ("must have the form", ("http://h:x/", "http://h:99999/", "http://h\n/", "http://[::1/")),
+        ("must not hold a user or password", ("http://user:hunter2@h/", "https://hunter2@h", "http://:hunter2@h")),
+        ("must not hold a query", ("http://h/v1?key=hunter2", "http://h/v1#hunter2")),
+    ]:  # fmt: skip
+        for address in addresses:
+            with pytest.raises(ConfigurationError, match=message) as caught:
+                ModelServer(address)
+            assert "hunter2" not in str(caught.value)
+    for address, host, is_local in [
+        ("http://localhost:11434/v1/", "localhost:11434", True),
+        ("http://127.8.9.1", "127.8.9.1", True),
+        ("http://[::1]:80/v1", "[::1]:80", True),
+        ("https://API.openai.com/v1", "api.openai.com", False),
+        ("http://localhost.example/", "localhost.example", False),
+        ("http://10.0.0.1:8000", "10.0.0.1:8000", False),
+    ]:  # fmt: skip
+        server = ModelServer(address)
+        assert (server.host, server.is_local) == (host, is_local)
+    for option, values in [
+        ("api_key", ("", "  ", "hunter2\n", "hunter2ß")),
+        ("timeout", (0, float("nan"), 3601)), ("attempts", (0, 21)), ("concurrency", (0, 65)),
+    ]:  # fmt: skip
+        for value in values:
+            with pytest.raises(ConfigurationError, match=option) as caught:
+                ModelServer("http://localhost", **{option: value})
+            assert "hunter2" not in str(caught.value)
 
 
 # --- faults -----------------------------------------------------------------------------------------------------------

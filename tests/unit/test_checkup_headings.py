@@ -3,7 +3,6 @@
 import re
 from uuid import UUID
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,33 +15,38 @@ def chunk(text, *path, context=None):
     return SectionChunk((UUID(int=1), "c"), "a.md", None, " > ".join(path) if context is None else context, text, path)
 
 
-@pytest.mark.parametrize(("heading", "text", "rest"), [
-    ("Rotate keys", "## Rotate keys\n\nEvery day.", "\nEvery day."),
-    ("Rotate keys", "## Rotate *keys* ##\nEvery day.", "Every day."),
-    ("Rotate keys", "## [Rotate keys](#rotation)\nEvery day.", "Every day."),
-    ("Rotate keys", "## Rotate keys {#how-to .wide}\nEvery day.", "Every day."),
-    ("Rotate keys", "Rotate keys\n===========\n\nRotate keys daily.", "\nRotate keys daily."),
-    ("Rotate keys", "***********\nRotate keys\n***********\nDaily.", "Daily."),
-    ("rotate(keys)", ".. function:: rotate(keys)\n\n   Daily.", "\n   Daily."),
-    ("Rotate keys", ".. _rotate keys:\n\nDaily.", "\nDaily."),
-    ("Rotate keys", "Before.\n-----\nDaily.", "Before.\n-----\nDaily."),
-    ("one\ntwo", "# one\ntwo\nthree", "# \nthree"),
-    ("x" * 256, "# " + "x" * 300 + "\nbody", "body"),
-])  # fmt: skip
-def test_the_lines_of_a_heading_go(heading, text, rest):
-    assert without(heading, chunk(text, heading))[1] == rest
-
-
-@pytest.mark.parametrize(("path", "context", "rest"), [
-    (("A", "B"), "A > B", "A"), (("A", "B"), "Title > A > B", "Title > A"),
-    (("B",), "B > B", ""),
-    (("A", "B"), "A > B\nAs follows:", "A\nAs follows:"),
-    (("B",), "B\nAs follows:", "As follows:"),
-    (("A > B", "B"), "A > B > B", "A > B"),
-    (("A", "B"), "", ""), (("A", "B"), "written by hand > b", "written by hand"),
-])  # fmt: skip
-def test_the_heading_goes_from_above(path, context, rest):
-    assert without("B", chunk("text", *path, context=context))[0] == rest
+def test_headings_go_from_texts_and_from_above():
+    for heading, text, rest in [
+        ("Rotate keys", "## Rotate keys\n\nEvery day.", "\nEvery day."),
+        ("Rotate keys", "## Rotate *keys* ##\nEvery day.", "Every day."),
+        ("Rotate keys", "## [Rotate keys](#rotation)\nEvery day.", "Every day."),
+        ("Rotate keys", "## Rotate keys {#how-to .wide}\nEvery day.", "Every day."),
+        ("Rotate keys", "Rotate keys\n===========\n\nRotate keys daily.", "\nRotate keys daily."),
+        ("Rotate keys", "***********\nRotate keys\n***********\nDaily.", "Daily."),
+        ("rotate(keys)", ".. function:: rotate(keys)\n\n   Daily.", "\n   Daily."),
+        ("Rotate keys", ".. _rotate keys:\n\nDaily.", "\nDaily."),
+        ("Rotate keys", "Before.\n-----\nDaily.", "Before.\n-----\nDaily."),
+        ("one\ntwo", "# one\ntwo\nthree", "# \nthree"),
+        ("x" * 256, "# " + "x" * 300 + "\nbody", "body"),
+    ]:  # fmt: skip
+        assert without(heading, chunk(text, heading))[1] == rest
+    for path, context, rest in [
+        (("A", "B"), "A > B", "A"), (("A", "B"), "Title > A > B", "Title > A"),
+        (("B",), "B > B", ""),
+        (("A", "B"), "A > B\nAs follows:", "A\nAs follows:"),
+        (("B",), "B\nAs follows:", "As follows:"),
+        (("A > B", "B"), "A > B > B", "A > B"),
+        (("A", "B"), "", ""), (("A", "B"), "written by hand > b", "written by hand"),
+    ]:  # fmt: skip
+        assert without("B", chunk("text", *path, context=context))[0] == rest
+    for code, line in [
+            ('def f():\n    """Boils water."""\n', "Boils water."),
+            ('def f():\n    r"""\n    Boils water.\n\n    More.\n    """\n', "Boils water."),
+            ("class A:\n    '''Boils water.'''\n", "Boils water."),
+            ('x = 3  # """no"""\n', ""),
+            ('def f():\n    return """no"""\n', ""),
+        ]:  # fmt: skip
+        assert docstring_of([chunk(code)]) == line
 
 
 @given(heading=st.text(max_size=40), text=st.text(max_size=200), title=st.text(max_size=20))
@@ -86,17 +90,3 @@ def test_every_heading_is_asked_or_counted(rows, seed):
     asked = [words_of(one.path[-1]) for one in choice.sections if not one.is_code]
     assert all(asked.count(words) <= MAX_REPEATS for words in asked)
     assert choose(rows[::-1], seed).sections == choice.sections
-
-
-@pytest.mark.parametrize(
-    ("code", "line"),
-    [
-        ('def f():\n    """Boils water."""\n', "Boils water."),
-        ('def f():\n    r"""\n    Boils water.\n\n    More.\n    """\n', "Boils water."),
-        ("class A:\n    '''Boils water.'''\n", "Boils water."),
-        ('x = 3  # """no"""\n', ""),
-        ('def f():\n    return """no"""\n', ""),
-    ],
-)
-def test_first_lines_of_docstrings(code, line):
-    assert docstring_of([chunk(code)]) == line

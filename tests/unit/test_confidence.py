@@ -67,14 +67,6 @@ def test_no_other_line_fits_better(found):
             assert best <= loss(slope + turn, intercept - turn * middle + shift) + 1e-6
 
 
-@pytest.mark.parametrize("is_relevant", [True, False])
-def test_only_one_kind_of_judgement(is_relevant):
-    slope, intercept = fitted(np.linspace(0, 1, 98), np.full(98, is_relevant))
-    learned = curve(slope, intercept)
-    expected = 99 / 100 if is_relevant else 1 / 100
-    assert [learned.probability(cosine) for cosine in (0.0, 0.5, 1.0)] == pytest.approx([expected] * 3, abs=1e-6)
-
-
 def test_known_judgements_are_learned():
     slope, intercept = fitted(np.full(1000, 0.25), np.arange(1000) < 300)
     assert slope == 0
@@ -96,6 +88,11 @@ def test_known_judgements_are_learned():
     relevant = np.arange(20) % 2 == 1
     expected = np.mean([abs(confidences[i : i + 2].mean() - 0.5) for i in range(0, 20, 2)])
     assert calibration_error(confidences, relevant) == pytest.approx(expected)
+    for is_relevant in [True, False]:
+        slope, intercept = fitted(np.linspace(0, 1, 98), np.full(98, is_relevant))
+        learned = curve(slope, intercept)
+        expected = 99 / 100 if is_relevant else 1 / 100
+        assert [learned.probability(cosine) for cosine in (0.0, 0.5, 1.0)] == pytest.approx([expected] * 3, abs=1e-6)
 
 
 @given(pairs)
@@ -140,26 +137,23 @@ def test_a_similarity_is_the_least_that_reaches_a_probability(slope, intercept, 
             assert made.probability(least - 1e-3) < probability
 
 
-@pytest.mark.parametrize("probability", [0, 1, -0.5, 2])
-def test_a_probability_that_is_none_is_refused(probability):
-    with pytest.raises(ConfigurationError, match="between 0 and 1"):
-        curve().similarity(probability)
-
-
-@pytest.mark.parametrize(("change", "told"), [
-    ({"format": 2}, "format that this semlex does not know"),
-    ({"method": "splines"}, "format that this semlex does not know"),
-    ({"format": "semlex dump"}, "is not a calibration"),
-    ({"parameters": {"slope": -1, "intercept": 0}}, "slope is below 0"),
-    ({"parameters": {"slope": "much", "intercept": 0}}, r"damaged calibration \(ValueError\)"),
-    ({"parameters": {"slope": 1e999, "intercept": 0}}, "damaged"),
-    ({"parameters": {"slope": 1}}, r"damaged calibration \(KeyError\)"),
-    ({"learned_at": "yesterday"}, "damaged"),
-    ({"figures": {}}, "damaged"), ({"figures": None}, "damaged"), ({"depth": None}, "damaged"),
-])  # fmt: skip
-def test_what_is_no_curve_is_refused(change, told):
-    with pytest.raises(ConfigurationError, match=f"it .*{told}"):
-        ConfidenceCurve.from_dict(curve().to_dict() | change, "it")
+def test_what_is_no_curve_or_probability_is_refused():
+    for probability in [0, 1, -0.5, 2]:
+        with pytest.raises(ConfigurationError, match="between 0 and 1"):
+            curve().similarity(probability)
+    for change, told in [
+        ({"format": 2}, "format that this semlex does not know"),
+        ({"method": "splines"}, "format that this semlex does not know"),
+        ({"format": "semlex dump"}, "is not a calibration"),
+        ({"parameters": {"slope": -1, "intercept": 0}}, "slope is below 0"),
+        ({"parameters": {"slope": "much", "intercept": 0}}, r"damaged calibration \(ValueError\)"),
+        ({"parameters": {"slope": 1e999, "intercept": 0}}, "damaged"),
+        ({"parameters": {"slope": 1}}, r"damaged calibration \(KeyError\)"),
+        ({"learned_at": "yesterday"}, "damaged"),
+        ({"figures": {}}, "damaged"), ({"figures": None}, "damaged"), ({"depth": None}, "damaged"),
+    ]:  # fmt: skip
+        with pytest.raises(ConfigurationError, match=f"it .*{told}"):
+            ConfidenceCurve.from_dict(curve().to_dict() | change, "it")
 
 
 def test_files(tmp_path):
@@ -219,14 +213,11 @@ def test_parts_that_are_not_known_and_results_in_words():
     assert found.to_dict()["support"] == "unlikely"
     assert (SearchResults().support, SearchResults([hit]).support) == ("unlikely", "unsure")
     assert set(SUPPORT_TEXT) == set(ORDER)
-
-
-@pytest.mark.parametrize(("judged", "together"), [
-    (["unlikely", "unlikely"], "unlikely"),
-    (["unlikely", "unsure"], "unsure"),
-    (["unsure", "unlikely", "likely"], "likely"),
-    ([], "unsure"),
-])  # fmt: skip
-def test_one_collection_with_an_answer_is_enough(judged, together):
-    searched = {str(number): SearchResults(support=one) for number, one in enumerate(judged)}
-    assert KnowledgeResults(searched=searched).support == together
+    for judged, together in [
+        (["unlikely", "unlikely"], "unlikely"),
+        (["unlikely", "unsure"], "unsure"),
+        (["unsure", "unlikely", "likely"], "likely"),
+        ([], "unsure"),
+    ]:  # fmt: skip
+        searched = {str(number): SearchResults(support=one) for number, one in enumerate(judged)}
+        assert KnowledgeResults(searched=searched).support == together

@@ -182,9 +182,13 @@ def test_hits_that_do_not_fit():
     made = Assembly(ContextPlan(700, NONE_AROUND), LENGTH, {}).assembled([other, one], SearchResults())
     assert [source.text for source in made.sources] == ["Short."]
     assert made.left_out == (hit,)
-
-
-def test_hits_side_by_side_and_near_duplicates():
+    for tokens in [1, 150, 240]:
+        made = assembled([HITS[0]], tokens)
+        assert (made.text, made.sources, made.tokens, made.left_out) == ("", (), 0, (HITS[0],))
+        assert made.warnings == (f"no hit, with its place, fits into {tokens} tokens: raise tokens",)
+    for number in [None, "5", -1, 1.5, object()]:
+        with pytest.raises(ConfigurationError, match="count must return a text"):
+            assembled(HITS, 100, counting=Counting(given=lambda _, number=number: number))
     made = assembled(HITS, 10_000)
     assert [[hit.rank for hit in source.hits] for source in made.sources] == [[1], [2, 3], [4]]
     made = assembled(HITS, 10_000, order="document")
@@ -194,19 +198,6 @@ def test_hits_side_by_side_and_near_duplicates():
     assert made.sources[0].same_as == ("b.pdf, p. 3", "y")
     made = assembled([], 100)
     assert (made.text, made.sources, made.tokens, made.warnings) == ("", (), 0, ())
-
-
-@pytest.mark.parametrize("tokens", [1, 150, 240])
-def test_a_budget_that_holds_nothing(tokens):
-    made = assembled([HITS[0]], tokens)
-    assert (made.text, made.sources, made.tokens, made.left_out) == ("", (), 0, (HITS[0],))
-    assert made.warnings == (f"no hit, with its place, fits into {tokens} tokens: raise tokens",)
-
-
-@pytest.mark.parametrize("number", [None, "5", -1, 1.5, object()])
-def test_a_count_that_is_none_is_refused(number):
-    with pytest.raises(ConfigurationError, match="count must return a text"):
-        assembled(HITS, 100, counting=Counting(given=lambda _: number))
 
 
 # --- the text of a prompt ---------------------------------------------------------------------------------------------

@@ -34,19 +34,16 @@ def test_utf_8_and_utf_16_need_no_guess(text):
         assert decode(data, REPAIRING) == (text, None, 0)
 
 
-@pytest.mark.parametrize("encoding", TEXTS)
-def test_another_encoding_is_told_and_read_on_request(encoding):
-    data = TEXTS[encoding].encode(encoding)
-    with pytest.raises(LoadError, match=r"it looks like \S+: convert the file .*--detect-encoding") as refused:
-        decode(data, LoadOptions())
-    assert refused.value.code == "not_utf8"
-    text, guessed, repaired = decode(data, GUESSING)
-    assert (text, repaired) == (TEXTS[encoding], 0)
-    assert guessed is not None
-    assert guessed in str(refused.value)
-
-
-def test_guesses():
+def test_encodings_are_told_guessed_or_refused():
+    for encoding, plain in TEXTS.items():
+        data = plain.encode(encoding)
+        with pytest.raises(LoadError, match=r"it looks like \S+: convert the file .*--detect-encoding") as refused:
+            decode(data, LoadOptions())
+        assert refused.value.code == "not_utf8"
+        text, guessed, repaired = decode(data, GUESSING)
+        assert (text, repaired) == (plain, 0)
+        assert guessed is not None
+        assert guessed in str(refused.value)
     with pytest.raises(LoadError, match="no other encoding was recognised"):
         decode(b"caf\xe9", GUESSING)  # too short to tell
     with pytest.raises(LoadError, match="NUL"):
@@ -57,6 +54,14 @@ def test_guesses():
     beginning = TEXTS["cp1251"].encode("cp1251") * 6_000  # the guess is made from it
     text, encoding, repaired = decode(beginning + b"\x98" * 3, both)  # which has no such letter
     assert (text.count("\ufffd"), encoding, repaired) == (3, "cp1251", 3)
+    for data, code in [
+        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(range(256)), "binary"),
+        ("wide".encode("utf-16-le"), "binary"),
+        (TEXTS["cp1251"].encode("cp1251"), "not_utf8"),
+    ]:  # fmt: skip
+        with pytest.raises(LoadError) as refused:
+            decode(data, REPAIRING)
+        assert refused.value.code == code
 
 
 def test_without_the_extra_an_encoding_is_not_detected(monkeypatch):
@@ -105,17 +110,6 @@ def test_a_repaired_text_has_a_mark_for_each_fault_and_all_the_rest(pieces, enco
             decode(data, REPAIRING)
     else:
         assert decode(data, REPAIRING) == (text, None, count)
-
-
-@pytest.mark.parametrize(("data", "code"), [
-    (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(range(256)), "binary"),
-    ("wide".encode("utf-16-le"), "binary"),
-    (TEXTS["cp1251"].encode("cp1251"), "not_utf8"),
-])  # fmt: skip
-def test_what_is_mostly_no_text_is_not_repaired(data, code):
-    with pytest.raises(LoadError) as refused:
-        decode(data, REPAIRING)
-    assert refused.value.code == code
 
 
 # --- what a database does not store -----------------------------------------------------------------------------------
@@ -180,26 +174,23 @@ def test_any_document_is_refused_or_repaired_in_its_place(text, title, own, titl
         assert repaired is loaded
 
 
-@pytest.mark.parametrize(("loaded", "code"), [
-    (LoadedDocument(b"bytes"), "loader_failed"),
-    (LoadedDocument("x", title=5), "loader_failed"),
-    (LoadedDocument("x", structure="wiki"), "loader_failed"),
-    (LoadedDocument("x y", records=[Record(0, 1, structure="wiki")]), "loader_failed"),
-    (LoadedDocument("x", metadata={"a": {1}}), "loader_failed"),
-    (LoadedDocument("x", metadata={"a": float("nan")}), "loader_failed"),
-    (LoadedDocument("x", pages=["one"]), "loader_failed"),
-    (LoadedDocument("x", format="a\0"), "loader_failed"),
-    (LoadedDocument("x", encoding="a\ud800"), "loader_failed"),
-    (LoadedDocument("x", metadata={"a": "x" * (1 << 20)}), "metadata_too_large"),
-], ids=lambda value: value if isinstance(value, str) else "")  # fmt: skip
-def test_what_a_faulty_loader_makes_is_refused(loaded, code):
-    for options in (LoadOptions(), REPAIRING):
-        with pytest.raises(LoadError) as refused:
-            storable_document(loaded, options)
-        assert refused.value.code == code
-
-
-@pytest.mark.parametrize("value", ["", "ignore", "ERROR", None, True])
-def test_another_choice_is_refused(value):
-    with pytest.raises(ConfigurationError, match="on_bad_text must be error, repair or skip"):
-        LoadOptions(on_bad_text=value)
+def test_faulty_loaders_and_choices_are_refused():
+    for loaded, code in [
+        (LoadedDocument(b"bytes"), "loader_failed"),
+        (LoadedDocument("x", title=5), "loader_failed"),
+        (LoadedDocument("x", structure="wiki"), "loader_failed"),
+        (LoadedDocument("x y", records=[Record(0, 1, structure="wiki")]), "loader_failed"),
+        (LoadedDocument("x", metadata={"a": {1}}), "loader_failed"),
+        (LoadedDocument("x", metadata={"a": float("nan")}), "loader_failed"),
+        (LoadedDocument("x", pages=["one"]), "loader_failed"),
+        (LoadedDocument("x", format="a\0"), "loader_failed"),
+        (LoadedDocument("x", encoding="a\ud800"), "loader_failed"),
+        (LoadedDocument("x", metadata={"a": "x" * (1 << 20)}), "metadata_too_large"),
+    ]:  # fmt: skip
+        for options in (LoadOptions(), REPAIRING):
+            with pytest.raises(LoadError) as refused:
+                storable_document(loaded, options)
+            assert refused.value.code == code
+    for value in ["", "ignore", "ERROR", None, True]:
+        with pytest.raises(ConfigurationError, match="on_bad_text must be error, repair or skip"):
+            LoadOptions(on_bad_text=value)

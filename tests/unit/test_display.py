@@ -170,6 +170,10 @@ def test_searches_are_tables_and_lines_of_hits():
     chunk = ChunkMetadata("a", "keys.md", "word " * 1_000, 1_000)
     assert repr(chunk).startswith("ChunkMetadata(chunk_id='a', source_document='keys.md', 'word word")
     assert len(repr(chunk)) < 200
+    for show in [repr, lambda value: value._repr_html_()]:
+        context = Context("", (), 0, (), SearchResults())
+        for value in (SearchResults(), KnowledgeResults(), context, Answer("?", (), context), Facets()):
+            assert show(value)
 
 
 @given(texts, st.integers(1, 100))
@@ -192,10 +196,3 @@ def test_marks_are_those_of_the_excerpt(content, places):
     assert "".join(piece for piece, _ in marked_parts(excerpt, plain)) == plain
     assert [one for one in marked_parts(excerpt, plain) if one[1]] == [one for one in wanted if one[1]]
     assert Elements(f"<p>{marked(excerpt, plain)}</p>").open == []
-
-
-@pytest.mark.parametrize("show", [repr, lambda value: value._repr_html_()])
-def test_empty_values_are_shown(show):
-    context = Context("", (), 0, (), SearchResults())
-    for value in (SearchResults(), KnowledgeResults(), context, Answer("?", (), context), Facets()):
-        assert show(value)

@@ -10,7 +10,7 @@ from semlex.errors import ModelError, ModelMismatchError
 from semlex.models.tokenizer import CutTexts
 
 
-def test_keys_separate_models_and_usable_vectors_pass():
+def test_keys_and_vectors():
     base = EmbedderIdentity("org/model", "abc", 64, "task", "last-token", normalised=True)
     variants = [
         EmbedderIdentity("org/other", "abc", 64, "task", "last-token", normalised=True),
@@ -30,20 +30,17 @@ def test_keys_separate_models_and_usable_vectors_pass():
     assert checked.flags.c_contiguous
     raw = np.array([[2.0, 0.0]], dtype=np.float32)
     assert np.array_equal(check_vectors(raw, rows=1, dimensions=2, model="m", normalised=False), raw)
-
-
-@pytest.mark.parametrize(("vectors", "error", "message"), [
-    ([[1.0, 0.0], [math.nan, 0.0]], ModelError, "vector of row 1 is not finite"),
-    ([[math.inf, 0.0], [math.inf, 0.0]], ModelError, r"vector of row 0 \(and 1 more\) is not finite"),
-    ([[1.0, 0.0], [0.0, 0.0]], ModelError, "vector of row 1 is all zero"),
-    ([[1.0, 0.0], [1.0, 1.0]], ModelError, "vector of row 1 is not of norm 1"),
-    ([[1.0, 0.0]], ModelError, r"shape \(1, 2\) for 2 texts"),
-    ([1.0, 0.0], ModelError, r"shape \(2,\) for 2 texts"),
-    ([[1.0], [1.0]], ModelMismatchError, "dimension 1; expected 2"),
-])  # fmt: skip
-def test_vectors_that_cannot_be_used_are_named(vectors, error, message):
-    with pytest.raises(error, match=message):
-        check_vectors(np.array(vectors, dtype=np.float32), rows=2, dimensions=2, model="m")
+    for vectors, error, message in [
+        ([[1.0, 0.0], [math.nan, 0.0]], ModelError, "vector of row 1 is not finite"),
+        ([[math.inf, 0.0], [math.inf, 0.0]], ModelError, r"vector of row 0 \(and 1 more\) is not finite"),
+        ([[1.0, 0.0], [0.0, 0.0]], ModelError, "vector of row 1 is all zero"),
+        ([[1.0, 0.0], [1.0, 1.0]], ModelError, "vector of row 1 is not of norm 1"),
+        ([[1.0, 0.0]], ModelError, r"shape \(1, 2\) for 2 texts"),
+        ([1.0, 0.0], ModelError, r"shape \(2,\) for 2 texts"),
+        ([[1.0], [1.0]], ModelMismatchError, "dimension 1; expected 2"),
+    ]:  # fmt: skip
+        with pytest.raises(error, match=message):
+            check_vectors(np.array(vectors, dtype=np.float32), rows=2, dimensions=2, model="m")
 
 
 # --- cut texts --------------------------------------------------------------------------------------------------------

@@ -67,52 +67,50 @@ def test_a_message_is_one_sentence(code, limit, actual):
     assert RULES[code].remedy or (limit or "") in text or RULES[code].plain
 
 
-@pytest.mark.parametrize(("place", "told", "text"), [
-    ((-1, None, "top_k"), ("out_of_range", "1 to 1000", "0"), "top_k must be between 1 and 1,000; got 0"),
-    ((-1, None, "top_k"), ("wrong_type", "int", "str"), "top_k must be an int; got a str"),
-    ((-1, None, "top_k"), ("wrong_type", "int", "int64"), "top_k must be an int; got an int64: write int(value)"),
-    ((-1, None, "x"), ("wrong_type", "float", "float32"), "x must be a float; got a float32: write float(value)"),
-    ((-1, None, "x.y"), ("wrong_type", "list", "ndarray"), "x.y must be a list; got an ndarray: write value.tolist()"),
-    ((-1, None, "top_k"), ("wrong_type", "int", "NoneType"), "top_k must be an int; got None"),
-    ((-1, None, "ids"), ("wrong_type", "list of str", "set"), "ids must be a list of str; got a set"),
-    ((-1, None, "query"), ("missing", "a text or a vector"), "query must be given: a text or a vector"),
-    (
-        (3, "a", "x"), ("unsupported_type", None, "datetime", "when"),
-        "row 3 (id 'a'): x key 'when' has a datetime, which JSON does not know: use a string (value.isoformat())",
-    ),
-    (
-        (1234, None, "content"), ("too_long", "131072 bytes", "200000 bytes"),
-        "row 1234: content must have at most 131,072 bytes; got 200,000 bytes: shorten or split it",
-    ),
-    (
-        (0, None, "content"), ("too_short", "1 characters", "0 characters"),
-        "row 0: content must have at least 1 character; got 0 characters",
-    ),
-    (
-        (0, None, "embedding"), ("wrong_dimension", "1 to 16000", "16001"),
-        "row 0: embedding must have 1 to 16,000 components; got 16,001: use the collection's embedding model",
-    ),
-    (
-        (0, None, "embedding"), ("not_finite",),
-        "row 0: embedding holds NaN or infinity: use a finite number or None, or leave the row out",
-    ),
-    ((-1, None, "filters.year"), ("not_finite",), "filters.year holds NaN or infinity: use a finite number"),
-    ((-1, None, "filters"), ("too_deep", "64"), "filters must be nested at most 64 levels: nest it less deeply"),
-    (
-        (-1, None, "x"), ("all_zero",),
-        "x holds only zeros and has no direction: give the vector of a text that the model knows, or the text itself",
-    ),
-    (
-        (-1, None, "vector"), ("not_usable", "finite values, not all zero"),
-        "vector must have finite values, not all zero",
-    ),
-    ((-1, None, "ids"), ("unequal_lengths", "3 texts", "2"), "ids must match 3 texts; got 2: give one for each"),
-])  # fmt: skip
-def test_sentences(place, told, text):
-    assert str(FieldError(*place, *told)) == text
-
-
-def test_numbers_are_readable():
+def test_sentences_and_numbers():
+    for place, told, text in [
+        ((-1, None, "top_k"), ("out_of_range", "1 to 1000", "0"), "top_k must be between 1 and 1,000; got 0"),
+        ((-1, None, "top_k"), ("wrong_type", "int", "str"), "top_k must be an int; got a str"),
+        ((-1, None, "top_k"), ("wrong_type", "int", "int64"), "top_k must be an int; got an int64: write int(value)"),
+        ((-1, None, "x"), ("wrong_type", "float", "float32"), "x must be a float; got a float32: write float(value)"),
+        ((-1, None, "y"), ("wrong_type", "list", "ndarray"), "y must be a list; got an ndarray: write value.tolist()"),
+        ((-1, None, "top_k"), ("wrong_type", "int", "NoneType"), "top_k must be an int; got None"),
+        ((-1, None, "ids"), ("wrong_type", "list of str", "set"), "ids must be a list of str; got a set"),
+        ((-1, None, "query"), ("missing", "a text or a vector"), "query must be given: a text or a vector"),
+        (
+            (3, "a", "x"), ("unsupported_type", None, "datetime", "when"),
+            "row 3 (id 'a'): x key 'when' has a datetime, which JSON does not know: use a string (value.isoformat())",
+        ),
+        (
+            (1234, None, "content"), ("too_long", "131072 bytes", "200000 bytes"),
+            "row 1234: content must have at most 131,072 bytes; got 200,000 bytes: shorten or split it",
+        ),
+        (
+            (0, None, "content"), ("too_short", "1 characters", "0 characters"),
+            "row 0: content must have at least 1 character; got 0 characters",
+        ),
+        (
+            (0, None, "embedding"), ("wrong_dimension", "1 to 16000", "16001"),
+            "row 0: embedding must have 1 to 16,000 components; got 16,001: use the collection's embedding model",
+        ),
+        (
+            (0, None, "embedding"), ("not_finite",),
+            "row 0: embedding holds NaN or infinity: use a finite number or None, or leave the row out",
+        ),
+        ((-1, None, "filters.year"), ("not_finite",), "filters.year holds NaN or infinity: use a finite number"),
+        ((-1, None, "filters"), ("too_deep", "64"), "filters must be nested at most 64 levels: nest it less deeply"),
+        (
+            (-1, None, "x"), ("all_zero",),
+            ("x holds only zeros and has no direction: give the vector of a text that the model knows, "
+             "or the text itself"),
+        ),
+        (
+            (-1, None, "vector"), ("not_usable", "finite values, not all zero"),
+            "vector must have finite values, not all zero",
+        ),
+        ((-1, None, "ids"), ("unequal_lengths", "3 texts", "2"), "ids must match 3 texts; got 2: give one for each"),
+    ]:  # fmt: skip
+        assert str(FieldError(*place, *told)) == text
     assert readable("1 bytes of 1234567 bytes") == "1 byte of 1,234,567 bytes"
     for text in ("years 0001 to 9999", "-3.4028235e38 to 2**5300", "11 bytes"):
         assert readable(text) == text
@@ -130,44 +128,27 @@ def test_several_errors_are_lines(count):
     assert lines[SHOWN_ERRORS + 1 :] == ([f"  and {count - SHOWN_ERRORS} more (see .errors)"] if count > 10 else [])
 
 
-@pytest.mark.parametrize(("metadata", "key"), [
-    ({"good": 1, "day": datetime.now(UTC).date(), "when": {1}}, "when"),
-    ({"outer": {"inner": [float("nan")]}}, "outer"),
-    ({"strange\nkey": float("nan")}, None),
-    ({"k" * 41: {1}}, None), ({f"{HIDDEN}\0": 1}, None), ({5: 1}, None),
-])  # fmt: skip
-def test_the_key_of_refused_metadata_is_named(metadata, key):
-    with pytest.raises(ValidationError) as caught:
-        GivenDocuments.taken([Document("good", {}), Document("good", metadata, id="b")]).checked(None)
-    [error] = caught.value.errors
-    assert (error.row, error.id, error.field, error.key) == (1, "b", "metadata", key)
-    assert HIDDEN not in str(error)
-    assert (repr(key) if key else "metadata h") in str(error)
-
-
-@given(st.text(min_size=4), st.sampled_from(["nul", "deep", "type", "nan"]))
-def test_no_message_holds_content(content, kind):
-    deep, nan = [[[HIDDEN] * 3]], [HIDDEN, float("nan")]
-    bad = {"nul": f"{HIDDEN}\0{content}", "deep": deep, "type": {HIDDEN, content}, "nan": nan}[kind]
-    document = Document(f"{HIDDEN}\0" if kind == "nul" else HIDDEN, {"key": bad}, id="id")
-    try:
-        GivenDocuments.taken([document]).checked(None)
-    except ValidationError as error:
-        assert HIDDEN not in f"{error}{error!r}"  # noqa: PT017 - what is legal raises nothing
-
-
-@pytest.mark.parametrize("kind", [ConfigurationError, ConnectionFailedError, ModelNotFoundError, MissingKeyError])
-def test_a_message_is_bounded_and_keeps_its_remedy(kind):
-    for long in ("x" * 3_000_000, "/x" * 3_000, "word " * 600_000):
-        message = str(kind(f"there is no folder {long}: give another one"))
-        assert len(message) < 25_000
-        assert message.startswith("there is no folder")
-        assert message.endswith("give another one")
-    usual = "there is no folder " + "/a folder" * 100
-    assert str(kind(usual)) == usual
-
-
-def test_a_path_that_no_system_takes_is_not_there():
+def test_keys_are_named_and_messages_bounded():
+    for metadata, key in [
+        ({"good": 1, "day": datetime.now(UTC).date(), "when": {1}}, "when"),
+        ({"outer": {"inner": [float("nan")]}}, "outer"),
+        ({"strange\nkey": float("nan")}, None),
+        ({"k" * 41: {1}}, None), ({f"{HIDDEN}\0": 1}, None), ({5: 1}, None),
+    ]:  # fmt: skip
+        with pytest.raises(ValidationError) as caught:
+            GivenDocuments.taken([Document("good", {}), Document("good", metadata, id="b")]).checked(None)
+        [error] = caught.value.errors
+        assert (error.row, error.id, error.field, error.key) == (1, "b", "metadata", key)
+        assert HIDDEN not in str(error)
+        assert (repr(key) if key else "metadata h") in str(error)
+    for kind in [ConfigurationError, ConnectionFailedError, ModelNotFoundError, MissingKeyError]:
+        for long in ("x" * 3_000_000, "/x" * 3_000, "word " * 600_000):
+            message = str(kind(f"there is no folder {long}: give another one"))
+            assert len(message) < 25_000
+            assert message.startswith("there is no folder")
+            assert message.endswith("give another one")
+        usual = "there is no folder " + "/a folder" * 100
+        assert str(kind(usual)) == usual
     for name in ("x" * 300, "/x/" + "y" * 300, "/".join(["z" * 200] * 30)):
         for use in (
             existing_root,
@@ -179,3 +160,14 @@ def test_a_path_that_no_system_takes_is_not_there():
         ):
             with pytest.raises(SemlexError):
                 use(name)
+
+
+@given(st.text(min_size=4), st.sampled_from(["nul", "deep", "type", "nan"]))
+def test_no_message_holds_content(content, kind):
+    deep, nan = [[[HIDDEN] * 3]], [HIDDEN, float("nan")]
+    bad = {"nul": f"{HIDDEN}\0{content}", "deep": deep, "type": {HIDDEN, content}, "nan": nan}[kind]
+    document = Document(f"{HIDDEN}\0" if kind == "nul" else HIDDEN, {"key": bad}, id="id")
+    try:
+        GivenDocuments.taken([document]).checked(None)
+    except ValidationError as error:
+        assert HIDDEN not in f"{error}{error!r}"  # noqa: PT017 - what is legal raises nothing

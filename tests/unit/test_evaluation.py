@@ -75,20 +75,17 @@ JUDGEMENTS = {
 
 
 # What trec_eval prints for RUN and JUDGEMENTS.
-@pytest.mark.parametrize(("name", "values"), [
-    ("ndcg@3", [0.369994, 0.6309298, 0.0, 0.0]),
-    ("ndcg@10", [0.369994, 0.6309298, 0.0, 0.4344817]),
-    ("recall@1", [0.0, 0.0, 0.0, 0.0]),
-    ("recall@3", [0.6666667, 1.0, 0.0, 0.0]),
-    ("recall@10", [0.6666667, 1.0, 0.0, 1.0]),
-    ("mrr@10", [0.5, 0.5, 0.0, 0.25]), ("success@3", [1.0, 1.0, 0.0, 0.0]), ("success@10", [1.0, 1.0, 0.0, 1.0]),
-])  # fmt: skip
-def test_measures_equal_trec_eval(name, values):
-    function, depth = metrics.measure_named(name)
-    np.testing.assert_allclose(function(RUN, JUDGEMENTS, depth), values, atol=5e-8)
-
-
-def test_unknown_measures_are_refused():
+def test_measures_equal_trec_eval():
+    for name, values in [
+        ("ndcg@3", [0.369994, 0.6309298, 0.0, 0.0]),
+        ("ndcg@10", [0.369994, 0.6309298, 0.0, 0.4344817]),
+        ("recall@1", [0.0, 0.0, 0.0, 0.0]),
+        ("recall@3", [0.6666667, 1.0, 0.0, 0.0]),
+        ("recall@10", [0.6666667, 1.0, 0.0, 1.0]),
+        ("mrr@10", [0.5, 0.5, 0.0, 0.25]), ("success@3", [1.0, 1.0, 0.0, 0.0]), ("success@10", [1.0, 1.0, 0.0, 1.0]),
+    ]:  # fmt: skip
+        function, depth = metrics.measure_named(name)
+        np.testing.assert_allclose(function(RUN, JUDGEMENTS, depth), values, atol=5e-8)
     for name in ("ndcg", "ndcg@", "ndcg@0", "map@10", "ndcg@x", "ndcg@²"):
         with pytest.raises(ConfigurationError, match="a measure is one of"):
             metrics.measure_named(name)

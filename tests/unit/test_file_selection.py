@@ -93,8 +93,8 @@ def test_what_git_ignores_is_ignored(tmp_path_factory, top, below):
     assert sorted(found(root)) == sorted(uri for uri in listed if not uri.endswith(".gitignore"))
 
 
-@pytest.mark.parametrize("pattern", ["*a" * 100 + "b", "**/a/" * 100 + "b", "a*" * 100 + "/b", "[a-z]*" * 50 + "?b"])
-def test_a_hostile_pattern_takes_no_longer_than_another(tmp_path, pattern):
-    write(tmp_path, "a" * 200 + ".md", "a/" * 60 + "x.md")
-    (tmp_path / ".gitignore").write_text(f"{pattern}\n")
-    assert len(found(tmp_path)) == 2
+def test_a_hostile_pattern_takes_no_longer_than_another(tmp_path):
+    for pattern in ["*a" * 100 + "b", "**/a/" * 100 + "b", "a*" * 100 + "/b", "[a-z]*" * 50 + "?b"]:
+        write(tmp_path, "a" * 200 + ".md", "a/" * 60 + "x.md")
+        (tmp_path / ".gitignore").write_text(f"{pattern}\n")
+        assert len(found(tmp_path)) == 2

@@ -257,43 +257,40 @@ def test_any_bytes_are_read_or_refused(tmp_path_factory, data):
         assert result.code in ("binary", "not_utf8", "not_utf16", "parser_failed", "no_reader")  # %PDF-
 
 
-@pytest.mark.parametrize(("data", "code", "place"), [
-    ("Stra\xdfe".encode("latin-1"), "not_utf8", "byte 4 "),
-    (codecs.BOM_UTF8 + b"ab\xff", "not_utf8", "byte 5 "),
-    (b"\x89PNG\r\n\x00\x00", "binary", "byte 6 "),
-    (codecs.BOM_UTF16_LE + b"a\0\0\xd8", "not_utf16", "byte 4 "),
-    (codecs.BOM_UTF16_LE + b"a\0\0\0b\0", "binary", "character 1 "),
-    (codecs.BOM_UTF32_LE + "a".encode("utf-32-le"), "binary", "character 0 "),
-])  # fmt: skip
-def test_what_is_no_text_is_refused_with_its_place(tmp_path, data, code, place):
-    result = stored(tmp_path, "a.md", data)
-    assert result.code == code
-    assert result.message.startswith(place)
+def test_what_is_no_text_is_refused_with_its_place(tmp_path):
+    for data, code, place in [
+        ("Stra\xdfe".encode("latin-1"), "not_utf8", "byte 4 "),
+        (codecs.BOM_UTF8 + b"ab\xff", "not_utf8", "byte 5 "),
+        (b"\x89PNG\r\n\x00\x00", "binary", "byte 6 "),
+        (codecs.BOM_UTF16_LE + b"a\0\0\xd8", "not_utf16", "byte 4 "),
+        (codecs.BOM_UTF16_LE + b"a\0\0\0b\0", "binary", "character 1 "),
+        (codecs.BOM_UTF32_LE + "a".encode("utf-32-le"), "binary", "character 0 "),
+    ]:  # fmt: skip
+        result = stored(tmp_path, "a.md", data)
+        assert result.code == code
+        assert result.message.startswith(place)
 
 
-@pytest.mark.parametrize(("uri", "expected"), [
-    ("a/b.MD", "markdown"), ("x.htm", "html"), ("Makefile", "code"), ("a.py", "code"), ("README", "text"),
-    (".md", "markdown"),
-])  # fmt: skip
-def test_formats(uri, expected):
-    assert loader_of(FileBytes(uri, b"", b"", datetime.now(UTC)), loaders()).name == expected
-
-
-@pytest.mark.parametrize(("text", "title"), [
-    ("# One\n# Two", "One"),
-    ("text\n\n  #  Spaced out ## \n", "Spaced out"),
-    ("# C#", "C#"),
-    ("#\n# ##\n#tag\n## Two\n# One", "One"),
-    ("Under\n=====\n", "Under"), ("\n=====\n", None),
-    ("```\n# code\n```\n# Title", "Title"),
-    ("~~~~\n# code\n~~~\n# code\n~~~~\n# Title", "Title"),
-    ('---\ntitle: "Front: it"\ntags: []\n---\n# Other', "Front: it"),
-    ("---\ntags: []\n---\n# Other", "Other"),
-    ("---\ntitle:\n...\n", None), ("no title", None), ("", None),
-    ("x" * 100_000 + "\n# Too far down", None),
-])  # fmt: skip
-def test_markdown_titles(text, title):
-    assert markdown_title(text) == title
+def test_formats_and_titles():
+    for uri, expected in [
+        ("a/b.MD", "markdown"), ("x.htm", "html"), ("Makefile", "code"), ("a.py", "code"), ("README", "text"),
+        (".md", "markdown"),
+    ]:  # fmt: skip
+        assert loader_of(FileBytes(uri, b"", b"", datetime.now(UTC)), loaders()).name == expected
+    for text, title in [
+        ("# One\n# Two", "One"),
+        ("text\n\n  #  Spaced out ## \n", "Spaced out"),
+        ("# C#", "C#"),
+        ("#\n# ##\n#tag\n## Two\n# One", "One"),
+        ("Under\n=====\n", "Under"), ("\n=====\n", None),
+        ("```\n# code\n```\n# Title", "Title"),
+        ("~~~~\n# code\n~~~\n# code\n~~~~\n# Title", "Title"),
+        ('---\ntitle: "Front: it"\ntags: []\n---\n# Other', "Front: it"),
+        ("---\ntags: []\n---\n# Other", "Other"),
+        ("---\ntitle:\n...\n", None), ("no title", None), ("", None),
+        ("x" * 100_000 + "\n# Too far down", None),
+    ]:  # fmt: skip
+        assert markdown_title(text) == title
 
 
 def test_long_lines_do_not_slow_the_title(tmp_path):
@@ -303,7 +300,7 @@ def test_long_lines_do_not_slow_the_title(tmp_path):
 
 
 # --- web pages --------------------------------------------------------------------------------------------------------
-def test_a_page_becomes_markdown():
+def test_pages_become_markdown():
     page = """<!DOCTYPE html><html><head><title>The &amp;
     title</title><style>p { color: red }</style></head>
     <body><!-- a comment <p> --><nav>Home</nav>
@@ -322,44 +319,38 @@ def test_a_page_becomes_markdown():
         "its second paragraph", "after", "a | b", "1 | 2", "````\n  indented ```\n# no heading\n````", "## Two",
         "tail a picture 1 < 2 & 3 <> </3",
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize(("page", "text"), [
-    ("<nav>a<nav>b</nav>c</nav>text", "text"),
-    ("one<aside>a</aside>two<footer>c</footer>", "one\n\ntwo"),
-    ('<div id="x" class="big menu"><div>a</div>b</div>text', "text"),
-    ("<ul class=toc><li>a</ul>text<div role='Navigation'>a</div>", "text"),
-    ('<h2>Two<a class="headerlink" href="#two">\u00b6</a></h2>text', "## Two\n\ntext"),
-    ('<p class="menu">text</p><div data-x="menu">too</div>', "text\n\ntoo"),
-    ("<nav>nothing else</nav>", "nothing else"),  # better than no text
-    ("<div class=menu>never closed", "never closed"),
-])  # fmt: skip
-def test_what_surrounds_the_text_of_a_page_is_left_out(page, text):
-    assert html_to_markdown(page).text == text
-
-
-@pytest.mark.parametrize(("page", "text", "title"), [
-    ("", "", None),
-    ("<h1>Only</h1>", "# Only", "Only"),
-    ("<h1></h1><title></title>x", "x", None),
-    ("<title>never closed", "", "never closed"),
-    ("<title>never <p>closed", "closed", "never"),
-    ("a<script>never closed", "a", None),
-    ("a<script>x</SCRIPT >b", "ab", None),
-    ("a<!-- never closed <p>b", "a", None),
-    ("a<!-->b", "ab", None),
-    ("a<![if x]>b<?php c ?>d", "abd", None),
-    ("a<p title='never closed>b", "a", None),
-    ("a<template><template>x</template>y</template>b", "ab", None),
-    ("a<svg/>b", "ab", None),
-    ("<textarea><p>one</textarea>", "<p>one", None),
-    ("a</\u00e9>b</3>c", "a</\u00e9>b</3>c", None),  # a name begins with a letter of ASCII
-    ("a<script>b</\u017fcript>c</script>d", "ad", None),
-    ("&#0;&#xD800;", "\ufffd\ufffd", None),
-    ("a&amp;&#" + "9" * 5000 + ";<b>&amp;", "a&amp;&#" + "9" * 5000 + ";&", None),  # no number that Python makes
-])  # fmt: skip
-def test_malformed_pages(page, text, title):
-    assert html_to_markdown(page) == (text, title)
+    for page, text in [
+        ("<nav>a<nav>b</nav>c</nav>text", "text"),
+        ("one<aside>a</aside>two<footer>c</footer>", "one\n\ntwo"),
+        ('<div id="x" class="big menu"><div>a</div>b</div>text', "text"),
+        ("<ul class=toc><li>a</ul>text<div role='Navigation'>a</div>", "text"),
+        ('<h2>Two<a class="headerlink" href="#two">\u00b6</a></h2>text', "## Two\n\ntext"),
+        ('<p class="menu">text</p><div data-x="menu">too</div>', "text\n\ntoo"),
+        ("<nav>nothing else</nav>", "nothing else"),  # better than no text
+        ("<div class=menu>never closed", "never closed"),
+    ]:  # fmt: skip
+        assert html_to_markdown(page).text == text
+    for page, text, title in [
+        ("", "", None),
+        ("<h1>Only</h1>", "# Only", "Only"),
+        ("<h1></h1><title></title>x", "x", None),
+        ("<title>never closed", "", "never closed"),
+        ("<title>never <p>closed", "closed", "never"),
+        ("a<script>never closed", "a", None),
+        ("a<script>x</SCRIPT >b", "ab", None),
+        ("a<!-- never closed <p>b", "a", None),
+        ("a<!-->b", "ab", None),
+        ("a<![if x]>b<?php c ?>d", "abd", None),
+        ("a<p title='never closed>b", "a", None),
+        ("a<template><template>x</template>y</template>b", "ab", None),
+        ("a<svg/>b", "ab", None),
+        ("<textarea><p>one</textarea>", "<p>one", None),
+        ("a</\u00e9>b</3>c", "a</\u00e9>b</3>c", None),  # a name begins with a letter of ASCII
+        ("a<script>b</\u017fcript>c</script>d", "ad", None),
+        ("&#0;&#xD800;", "\ufffd\ufffd", None),
+        ("a&amp;&#" + "9" * 5000 + ";<b>&amp;", "a&amp;&#" + "9" * 5000 + ";&", None),  # no number that Python makes
+    ]:  # fmt: skip
+        assert html_to_markdown(page) == (text, title)
 
 
 HOSTILE = (

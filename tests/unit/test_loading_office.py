@@ -115,18 +115,18 @@ def test_words_of_a_pdf_and_formats(monkeypatch):
         assert words in flat
 
 
-@pytest.mark.parametrize(("lines", "joined"), [
-    ("a data|ba|se of", "a database of"),
-    ("sta|tis|ti|cal", "statistical"),
-    ("a for|get|ful man; forgetful", "a forgetful man; forgetful"),
-    ("Springer|Verlag|ge", "Springer-Verlagge"),
-    ("float|ing|point; floating-point", "floating-point; floating-point"),
-    ("UTF|8|A", "UTF-8-A"),
-])  # fmt: skip
-def test_a_word_on_several_lines_is_joined(lines, joined):
-    for mark in ("\x02\n", "\x02", "\x02 \r\n"):
-        text = lines.replace("|", mark)
-        assert word_joiner([text, "for get data"])(text) == joined
+def test_a_word_on_several_lines_is_joined():
+    for lines, joined in [
+        ("a data|ba|se of", "a database of"),
+        ("sta|tis|ti|cal", "statistical"),
+        ("a for|get|ful man; forgetful", "a forgetful man; forgetful"),
+        ("Springer|Verlag|ge", "Springer-Verlagge"),
+        ("float|ing|point; floating-point", "floating-point; floating-point"),
+        ("UTF|8|A", "UTF-8-A"),
+    ]:  # fmt: skip
+        for mark in ("\x02\n", "\x02", "\x02 \r\n"):
+            text = lines.replace("|", mark)
+            assert word_joiner([text, "for get data"])(text) == joined
 
 
 MARKED = st.sampled_from(["data", "base", "well", "known", "-", " ", "A", "7"])

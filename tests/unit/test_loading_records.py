@@ -86,26 +86,23 @@ def is_number(text):
     return digits and signs <= 1 and max(len(whole), len(decimals)) <= 15 and text[-1] != "."
 
 
-@pytest.mark.parametrize(("values", "stored"), [
-    (["2010", " 9 ", ""], [2010, 9, None]),
-    (["1.50", "-3", "+0"], [1.5, -3, 0]), (["007", "8"], ["007", "8"]), (["1e3", "2"], ["1e3", "2"]),
-    (["1,5", "2"], ["1,5", "2"]),
-    (["1" * 15, "1"], [int("1" * 15), 1]),
-    (["1" * 16, "1"], ["1" * 16, "1"]), (["\u0663", "1"], ["\u0663", "1"]), (["", ""], ["", ""]),
-])  # fmt: skip
-def test_a_column_of_numbers_is_stored_as_numbers(values, stored):
-    out = io.StringIO()
-    csv.writer(out).writerows([["name", "n"], *(["a row", value] for value in values)])
-    loaded = load("a.csv", out.getvalue(), text_fields=["name"])
-    found = [record.metadata.get("n") for record in loaded.records]
-    assert (found, list(map(type, found))) == (stored, list(map(type, stored)))
-    whole = load("a.csv", out.getvalue())  # all of it is text, and what is a number is metadata, too
-    assert texts(whole)[0] == f"name: a row\nn: {values[0]}".removesuffix("\nn: ")
-    if not isinstance(stored[0], str):
-        assert [record.metadata.get("n") for record in whole.records] == stored
-
-
-def test_which_fields_are_text():
+def test_numbers_and_mistakes_in_tables():
+    for values, stored in [
+        (["2010", " 9 ", ""], [2010, 9, None]),
+        (["1.50", "-3", "+0"], [1.5, -3, 0]), (["007", "8"], ["007", "8"]), (["1e3", "2"], ["1e3", "2"]),
+        (["1,5", "2"], ["1,5", "2"]),
+        (["1" * 15, "1"], [int("1" * 15), 1]),
+        (["1" * 16, "1"], ["1" * 16, "1"]), (["\u0663", "1"], ["\u0663", "1"]), (["", ""], ["", ""]),
+    ]:  # fmt: skip
+        out = io.StringIO()
+        csv.writer(out).writerows([["name", "n"], *(["a row", value] for value in values)])
+        loaded = load("a.csv", out.getvalue(), text_fields=["name"])
+        found = [record.metadata.get("n") for record in loaded.records]
+        assert (found, list(map(type, found))) == (stored, list(map(type, stored)))
+        whole = load("a.csv", out.getvalue())  # all of it is text, and what is a number is metadata, too
+        assert texts(whole)[0] == f"name: a row\nn: {values[0]}".removesuffix("\nn: ")
+        if not isinstance(stored[0], str):
+            assert [record.metadata.get("n") for record in whole.records] == stored
     table = 'id,name,text\n1,One,"first\nline"\n\n2,Two,\n3,,third\n'
     loaded = load("a.csv", table)
     assert texts(loaded) == ["id: 1\nname: One\ntext: first\nline", "id: 2\nname: Two", "id: 3\ntext: third"]
@@ -123,6 +120,22 @@ def test_which_fields_are_text():
     assert texts(loaded) == ["1.5", "x"]
     assert [record.metadata for record in loaded.records] == [{"id": 1}, {"id": "1"}]
     assert load("a.jsonl", "\n\n", text_fields=["a"]).text == ""
+    for table, options, code, words in [
+        ("a,b\n1,2\n1,2,3\n", {}, "bad_row", "line 3 has 3 fields, the header has 2"),
+        ('a,b\n"x\ny",2\n1\n', {}, "bad_row", "line 4 has 1 field, the header has 2"),
+        ('a,b\n1,"never closed\n2,3\n', {}, "bad_row", "line 2"),
+        ('a,b\n1,"x"y\n', {}, "bad_row", "line 2"),
+        ("a,,b\n", {}, "bad_header", "column 2 has no name"),
+        ("a,b,a\n", {}, "bad_header", "columns 1 and 3"),
+        ("name,text\n", {"text_fields": ["texts"]}, "unknown_field", "did you mean 'text'? The fields are 'name'"),
+        ("name,text\n", {"id_field": "id"}, "unknown_field", "unknown field 'id'"),
+        ("id,b\n1,2\n ,3\n", {"id_field": "id"}, "missing_id", "line 3"),
+        ("id,b\n1,2\n2,2\n1,3\n", {"id_field": "id"}, "repeated_id", "lines 2 and 4"),
+    ]:  # fmt: skip
+        error = refused("a.csv", table, **options)
+        assert error.code == code
+        assert words in error.message
+        assert "never closed" not in error.message
 
 
 def test_large_fields_and_long_front_matter(monkeypatch):
@@ -145,25 +158,6 @@ def test_large_fields_and_long_front_matter(monkeypatch):
     assert skipped_line({"format": many}) == "skipped: 1 .a, 1 .b, 1 .c, 1 .d, 1 .e, 1 .f, 2 of other kinds"
 
 
-@pytest.mark.parametrize(("table", "options", "code", "words"), [
-    ("a,b\n1,2\n1,2,3\n", {}, "bad_row", "line 3 has 3 fields, the header has 2"),
-    ('a,b\n"x\ny",2\n1\n', {}, "bad_row", "line 4 has 1 field, the header has 2"),
-    ('a,b\n1,"never closed\n2,3\n', {}, "bad_row", "line 2"),
-    ('a,b\n1,"x"y\n', {}, "bad_row", "line 2"),
-    ("a,,b\n", {}, "bad_header", "column 2 has no name"),
-    ("a,b,a\n", {}, "bad_header", "columns 1 and 3"),
-    ("name,text\n", {"text_fields": ["texts"]}, "unknown_field", "did you mean 'text'? The fields are 'name'"),
-    ("name,text\n", {"id_field": "id"}, "unknown_field", "unknown field 'id'"),
-    ("id,b\n1,2\n ,3\n", {"id_field": "id"}, "missing_id", "line 3"),
-    ("id,b\n1,2\n2,2\n1,3\n", {"id_field": "id"}, "repeated_id", "lines 2 and 4"),
-])  # fmt: skip
-def test_what_is_wrong_with_a_table(table, options, code, words):
-    error = refused("a.csv", table, **options)
-    assert error.code == code
-    assert words in error.message
-    assert "never closed" not in error.message
-
-
 # --- JSON Lines -------------------------------------------------------------------------------------------------------
 @given(rows=st.lists(st.dictionaries(NAME, JSON, max_size=4), max_size=4), is_ascii=st.booleans())
 def test_objects_come_back_as_they_were_written(rows, is_ascii):
@@ -179,25 +173,22 @@ def test_objects_come_back_as_they_were_written(rows, is_ascii):
         assert record.metadata == {name: value for name, value in row.items() if name not in named}
 
 
-@pytest.mark.parametrize(("line", "code"), [
-    ("[1]", "bad_row"), ("{", "bad_json"), ("{'a': 1}", "bad_json"), ('{"a": NaN}', "bad_json"),
-    ('{"a": -Infinity}', "bad_json"), ('{"a": 1e999}', "bad_json"),
-    ('{"a": ' + "9" * 5000 + "}", "bad_json"),
-    ('{"a": 1, "a": 2}', "bad_json"), ('{"a": ' + "[" * DEEP, "bad_json"),
-    ('{"a": ' * 65 + "1" + "}" * 65, "bad_json"),
-    ('{"a": "\\ud800"}', "bad_text"), ('{"a\\u0000": 1}', "bad_text"),
-    ('{"text": "x", "a": [' + "1," * 600_000 + "1]}", "metadata_too_large"),
-    ('{"text": ["x"]}', "bad_field"), ('{"id": true}', "missing_id"), ('{"idd": 1}', "missing_id"),
-    ('{"id": 0}', "repeated_id"),
-], ids=lambda value: value[:24])  # fmt: skip
-def test_a_bad_line_is_named(line, code):
-    options = {"id_field": "id"} if "id" in code else {}
-    error = refused("a.jsonl", '{"text": "first", "id": 0}\n' + line, text_fields=["text"], **options)
-    assert error.code == code
-    assert "line 2" in error.message or "and 2 " in error.message
-
-
-def test_sixty_four_levels_are_read_and_the_time_is_proportional_to_the_length():
+def test_bad_lines_and_deep_ones():
+    for line, code in [
+        ("[1]", "bad_row"), ("{", "bad_json"), ("{'a': 1}", "bad_json"), ('{"a": NaN}', "bad_json"),
+        ('{"a": -Infinity}', "bad_json"), ('{"a": 1e999}', "bad_json"),
+        ('{"a": ' + "9" * 5000 + "}", "bad_json"),
+        ('{"a": 1, "a": 2}', "bad_json"), ('{"a": ' + "[" * DEEP, "bad_json"),
+        ('{"a": ' * 65 + "1" + "}" * 65, "bad_json"),
+        ('{"a": "\\ud800"}', "bad_text"), ('{"a\\u0000": 1}', "bad_text"),
+        ('{"text": "x", "a": [' + "1," * 600_000 + "1]}", "metadata_too_large"),
+        ('{"text": ["x"]}', "bad_field"), ('{"id": true}', "missing_id"), ('{"idd": 1}', "missing_id"),
+        ('{"id": 0}', "repeated_id"),
+    ]:  # fmt: skip
+        options = {"id_field": "id"} if "id" in code else {}
+        error = refused("a.jsonl", '{"text": "first", "id": 0}\n' + line, text_fields=["text"], **options)
+        assert error.code == code
+        assert "line 2" in error.message or "and 2 " in error.message
     line = '{"a": ' * 64 + "1" + "}" * 64
     assert parse_json(line) == json.loads(line)
     brackets = json.dumps("[{" * DEEP + '"\\')
@@ -230,7 +221,7 @@ def code(source, *outputs):
     return {"cell_type": "code", "source": source, "outputs": list(outputs)}
 
 
-def test_cells_and_chunks():
+def test_notebooks():
     outputs = (
         {"output_type": "stream", "text": ["\x1b[31mred\x1b[0m\n", "two"]},
         {"output_type": "execute_result", "data": {"text/plain": "o" * 3000, "image/png": "aGk="}},
@@ -270,6 +261,15 @@ def test_cells_and_chunks():
         assert load("a.ipynb", notebook(code("x"), language_info=info)).records[0].structure == f"code:{suffix}"
     assert load("a.ipynb", notebook(code("\ud800 \0"))).text == "\ufffd \ufffd"
     assert load("a.ipynb", notebook()).records == []
+    for content, error_code in [
+        ("", "bad_json"),
+        ("[" * DEEP + "]" * DEEP, "bad_json"),
+        ('{"cells": ' * DEEP, "bad_json"),
+        ("[" + "[],[]," * 700_000 + "1]", "too_many_values"),
+        ("[]", "bad_notebook"), ("{}", "bad_notebook"), ('{"cells": [1]}', "bad_notebook"),
+        ('{"worksheets": [{"cells": 1}]}', "bad_notebook"),
+    ]:  # fmt: skip
+        assert refused("a.ipynb", content).code == error_code
 
 
 @pytest.mark.slow
@@ -288,25 +288,13 @@ def test_large_outputs_take_little_memory():
     assert peak < 4 * size
 
 
-@pytest.mark.parametrize(("content", "error_code"), [
-    ("", "bad_json"),
-    ("[" * DEEP + "]" * DEEP, "bad_json"),
-    ('{"cells": ' * DEEP, "bad_json"),
-    ("[" + "[],[]," * 700_000 + "1]", "too_many_values"),
-    ("[]", "bad_notebook"), ("{}", "bad_notebook"), ('{"cells": [1]}', "bad_notebook"),
-    ('{"worksheets": [{"cells": 1}]}', "bad_notebook"),
-], ids=range(8))  # fmt: skip
-def test_what_is_no_notebook(content, error_code):
-    assert refused("a.ipynb", content).code == error_code
-
-
 # --- chunks -----------------------------------------------------------------------------------------------------------
 def chunk(number, **values):
     own = {"chunk_id": f"c{number}", "source_document": "book.pdf", "chunk_text": f" text {number}\n", "token_count": 2}
     return own | values
 
 
-def test_chunks_stay_as_they_are_and_other_json_is_source_code():
+def test_chunks_of_json():
     items = [chunk(1, chapter_title="One", subsection_title=["Deep"], summary="short"), chunk(2)]
     loaded = load("a.json", json.dumps(items))
     assert texts(loaded) == [" text 1\n", " text 2\n"]
@@ -329,24 +317,21 @@ def test_chunks_stay_as_they_are_and_other_json_is_source_code():
         loaded = CodeLoader().load(file_of("a.json", content), LoadOptions())
         assert load("a.json", content) == replace(loaded, format="code")
         assert loaded.structure == "code:json"
-
-
-@pytest.mark.parametrize(("content", "error_code", "words"), [
-    (json.dumps([chunk(1), chunk(2, token_count=0)]), "bad_chunk", "chunk 2: token_count"),
-    (json.dumps([chunk(1), {"chunk_id": "x"}]), "bad_chunk", "chunk 2: "),
-    (json.dumps([chunk(1, other=1)]), "bad_chunk", "chunk 1: other"),
-    (json.dumps([chunk(1, chunk_text="\ud800")]), "bad_text", "chunk 1: a text"),
-    (json.dumps([chunk(1), 2]), "bad_chunk", "chunk 2 "),
-    (json.dumps([chunk(1), chunk(2), chunk(1)]), "repeated_id", "chunks 1 and 3"),
-    (json.dumps({"chunks": [chunk(1)], "by": "\0"}), "bad_text", "beside the chunks"),
-    (json.dumps([chunk(1)], indent=1)[:-1], "bad_json", "line 8"),
-    (json.dumps({"chunks": [chunk(1)]})[:-1], "bad_json", "line 1"),
-    (json.dumps([chunk(1)])[:-1] + "," + "[" * DEEP, "bad_json", "deep"),
-])  # fmt: skip
-def test_what_is_wrong_with_chunks(content, error_code, words):
-    error = refused("a.json", content)
-    assert error.code == error_code
-    assert words in error.message
+    for content, error_code, words in [
+        (json.dumps([chunk(1), chunk(2, token_count=0)]), "bad_chunk", "chunk 2: token_count"),
+        (json.dumps([chunk(1), {"chunk_id": "x"}]), "bad_chunk", "chunk 2: "),
+        (json.dumps([chunk(1, other=1)]), "bad_chunk", "chunk 1: other"),
+        (json.dumps([chunk(1, chunk_text="\ud800")]), "bad_text", "chunk 1: a text"),
+        (json.dumps([chunk(1), 2]), "bad_chunk", "chunk 2 "),
+        (json.dumps([chunk(1), chunk(2), chunk(1)]), "repeated_id", "chunks 1 and 3"),
+        (json.dumps({"chunks": [chunk(1)], "by": "\0"}), "bad_text", "beside the chunks"),
+        (json.dumps([chunk(1)], indent=1)[:-1], "bad_json", "line 8"),
+        (json.dumps({"chunks": [chunk(1)]})[:-1], "bad_json", "line 1"),
+        (json.dumps([chunk(1)])[:-1] + "," + "[" * DEEP, "bad_json", "deep"),
+    ]:  # fmt: skip
+        error = refused("a.json", content)
+        assert error.code == error_code
+        assert words in error.message
 
 
 # --- front matter -----------------------------------------------------------------------------------------------------

@@ -239,7 +239,7 @@ def test_diversity_against_a_slow_twin(found, diversity):
         assert gains[chosen[turn].id] >= max(gains.values()) - 1e-9
 
 
-def test_diversity_of_nothing_is_the_order_of_the_search_and_equals_keep_theirs():
+def test_diversity_and_relevance_by_hand():
     hits = [SearchResult("t", id=str(n), fused_score=1 - n / 10) for n in range(6)]
     same = {hit.id: np.ones(2, dtype=np.float32) for hit in hits}
     for diversity in (0, 0.5, 1):
@@ -247,12 +247,9 @@ def test_diversity_of_nothing_is_the_order_of_the_search_and_equals_keep_theirs(
     other = same | {"5": np.array([1, -1], dtype=np.float32)}
     assert [hit.id for hit in diversified(hits, other, 1)][:2] == ["0", "5"]
     assert diversified(hits, {}, 1) == hits
-
-
-@pytest.mark.parametrize("scores", [{}, {"vector_score": None}, {"fused_score": 0.5}])
-def test_relevance_without_scores_that_tell_hits_apart(scores):
-    hits = [SearchResult("t", id=str(n), **scores) for n in range(3)]
-    assert relevances(hits).tolist() == ([1, 1, 1] if "fused_score" in scores else [1, 0.5, 0])
+    for scores in [{}, {"vector_score": None}, {"fused_score": 0.5}]:
+        hits = [SearchResult("t", id=str(n), **scores) for n in range(3)]
+        assert relevances(hits).tolist() == ([1, 1, 1] if "fused_score" in scores else [1, 0.5, 0])
 
 
 # --- a document put together again of its chunks ----------------------------------------------------------------------
@@ -308,15 +305,13 @@ def test_a_text_comes_back_and_its_headings_lead_to_chunks(text, structure, sett
     assert all(heading.chunk_ids and heading.title for heading in headings)
 
 
-@pytest.mark.parametrize("settings", [ChunkSettings(16, 0, 0), ChunkSettings(500, 50, 32)])
-def test_headings_do_not_depend_on_how_it_was_cut(settings):
-    headings = headings_of(chunks_of(PAGE, "markdown", settings), "markdown")
-    assert [(one.level, one.title, one.line) for one in headings] == [
-        (1, "Keys", 1), (2, "Rotation", 5), (3, "Tools", 9), (2, "Rotation", 13), (1, "Locks", 17), (2, "Doors", 19),
-    ]  # fmt: skip
-
-
-def test_added_chunks_have_the_headings_that_they_brought():
+def test_headings_do_not_depend_on_how_it_was_cut():
+    for settings in [ChunkSettings(16, 0, 0), ChunkSettings(500, 50, 32)]:
+        headings = headings_of(chunks_of(PAGE, "markdown", settings), "markdown")
+        assert [(one.level, one.title, one.line) for one in headings] == [
+            (1, "Keys", 1), (2, "Rotation", 5), (3, "Tools", 9), (2, "Rotation", 13), (1, "Locks", 17),
+            (2, "Doors", 19),
+        ]  # fmt: skip
     chunks = [
         StoredChunk("One.", id="a", heading_path=("Keys",)),
         StoredChunk("Two.", id="b", heading_path=("Keys", "Rotation")),
@@ -404,7 +399,7 @@ LONG = "a key is kept in the vault and nowhere else at any time"
 FOUND = (("a", "x", LONG), ("b", "x", LONG), ("a", "x", "other words stand here"), ("a", "y", "an end"))
 
 
-def test_steps_are_taken_in_their_order():
+def test_steps_are_taken_in_their_order_and_wrong_ones_named():
     assert run(some(*FOUND), no_near_duplicates()) == ["0", "2", "3"]
     assert run(some(*FOUND), per_document(1)) == ["0", "1", "3"]
     assert run(some(*FOUND), per_collection(1)) == ["0", "1"]
@@ -416,9 +411,18 @@ def test_steps_are_taken_in_their_order():
     key = "0" * 32 + "-" + "1" * 16
     answers = {name: [SearchResult(LONG, id=key, char_start=0, char_end=len(LONG))] for name in ("a", "b")}
     assert [hit.collection for hit in asyncio.run(taken(merged(answers)[0], [no_near_duplicates()]))] == ["a"]
+    for step, message in [
+        (lambda _: None, "must return a list of hits; got NoneType"),
+        (lambda _: "hits", "must return a list of hits; got str"),
+        (lambda found: [found[0], "x"], "must return only hits that it was given"),
+        (lambda found: [found[0], found[0]], "returned the same hit twice"),
+    ]:  # fmt: skip
+        with pytest.raises(ConfigurationError, match=rf"step 2 \(<lambda>\) {message}"):
+            run(some(*FOUND), per_document(5), step)
+    for steps, message in [(None, "steps"), ([3], "step 1 .* got int"), ("ab", "steps")]:
+        with pytest.raises(ConfigurationError, match=message):
+            check_steps(steps)
 
-
-def test_a_step_may_be_asynchronous_and_changes_nothing_that_it_was_given():
     async def last(found):
         await asyncio.sleep(0)
         return found[-1:]
@@ -432,23 +436,6 @@ def test_a_step_may_be_asynchronous_and_changes_nothing_that_it_was_given():
     assert ([hit.rank for hit in own], [hit.id for hit in found]) == ([1, 2], ["01", "00"])
     assert found[0].metadata is own[1].metadata
     assert found[0].to_dict()["collection"] == "a"
-
-
-@pytest.mark.parametrize(("step", "message"), [
-    (lambda _: None, "must return a list of hits; got NoneType"),
-    (lambda _: "hits", "must return a list of hits; got str"),
-    (lambda found: [found[0], "x"], "must return only hits that it was given"),
-    (lambda found: [found[0], found[0]], "returned the same hit twice"),
-])  # fmt: skip
-def test_a_step_that_gives_no_hits_is_named(step, message):
-    with pytest.raises(ConfigurationError, match=rf"step 2 \(<lambda>\) {message}"):
-        run(some(*FOUND), per_document(5), step)
-
-
-@pytest.mark.parametrize(("steps", "message"), [(None, "steps"), ([3], "step 1 .* got int"), ("ab", "steps")])
-def test_what_is_no_step_is_refused(steps, message):
-    with pytest.raises(ConfigurationError, match=message):
-        check_steps(steps)
 
 
 @pytest.mark.parametrize("make", [per_document, per_collection, no_near_duplicates])

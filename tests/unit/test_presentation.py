@@ -290,19 +290,19 @@ def test_places_can_be_opened_and_values_are_json_or_text(capsys):
 
 
 # --- places of hits in an editor --------------------------------------------------------------------------------------
-@pytest.mark.parametrize(("named", "expected"), [
-    ("vim", ["vim", "+7", "/d/a b.md"]),
-    ("/usr/bin/nano -l", ["/usr/bin/nano", "-l", "+7", "/d/a b.md"]),
-    ("emacsclient -n", ["emacsclient", "-n", "+7", "/d/a b.md"]),
-    ("code --wait", ["code", "--wait", "-g", "/d/a b.md:7"]),
-    ("less", ["less", "/d/a b.md"]),
-    ("'/opt/my editor/run'", ["/opt/my editor/run", "/d/a b.md"]),
-])  # fmt: skip
-def test_how_editors_are_told_a_line(named, expected, monkeypatch):
-    monkeypatch.delenv("VISUAL", raising=False)
-    monkeypatch.setenv("EDITOR", named)
-    assert editor.editor_command(editor._editor(), Path("/d/a b.md"), 7) == expected
-    assert editor.editor_command(["vim"], Path("/d/a"), None) == ["vim", "/d/a"]
+def test_how_editors_are_told_a_line(monkeypatch):
+    for named, expected in [
+        ("vim", ["vim", "+7", "/d/a b.md"]),
+        ("/usr/bin/nano -l", ["/usr/bin/nano", "-l", "+7", "/d/a b.md"]),
+        ("emacsclient -n", ["emacsclient", "-n", "+7", "/d/a b.md"]),
+        ("code --wait", ["code", "--wait", "-g", "/d/a b.md:7"]),
+        ("less", ["less", "/d/a b.md"]),
+        ("'/opt/my editor/run'", ["/opt/my editor/run", "/d/a b.md"]),
+    ]:  # fmt: skip
+        monkeypatch.delenv("VISUAL", raising=False)
+        monkeypatch.setenv("EDITOR", named)
+        assert editor.editor_command(editor._editor(), Path("/d/a b.md"), 7) == expected
+        assert editor.editor_command(["vim"], Path("/d/a"), None) == ["vim", "/d/a"]
 
 
 @given(name=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="/\0"), min_size=1, max_size=20))

@@ -85,26 +85,47 @@ def test_chunks_of_json_and_their_rules():
     assert codes(ChunkMetadata.from_dict, {"chunk_id": "x", "extra": 1}) == {("extra", "unknown_field"), *missing}
 
 
-@pytest.mark.parametrize(("change", "expected"), [
-    ({"chunk_id": ""}, ("chunk_id", "blank")),
-    ({"chunk_id": "é" * 257}, ("chunk_id", "too_long")),
-    ({"chunk_text": " \n"}, ("chunk_text", "blank")),
-    ({"chunk_text": "a\0b"}, ("chunk_text", "nul")),
-    ({"chunk_text": 5}, ("chunk_text", "wrong_type")),
-    ({"source_document": "\ud800"}, ("source_document", "lone_surrogate")),
-    ({"token_count": 0}, ("token_count", "out_of_range")),
-    ({"token_count": "342"}, ("token_count", "wrong_type")),
-    ({"token_count": True}, ("token_count", "wrong_type")),
-    ({"token_count": 2**31}, ("token_count", "out_of_range")),
-    ({"summary": "s" * 501}, ("summary", "too_long")),
-    ({"summary": None}, ("summary", "wrong_type")),
-    ({"subsection_title": "Receptors"}, ("subsection_title", "wrong_type")),
-    ({"subsection_title": ["a", 2]}, ("subsection_title", "wrong_type")),
-])  # fmt: skip
-def test_every_rule_of_a_chunk(change, expected):
-    assert codes(ChunkMetadata, **CHUNK | change) == {expected}
-    assert codes(VectorDocument, embedding=[1.0], **CHUNK | change) == {expected}
-    ChunkMetadata(**CHUNK | {"summary": "s" * 500, "chunk_id": "é" * 256, "chunk_text": "x"})
+def test_every_rule():
+    for change, expected in [
+        ({"chunk_id": ""}, ("chunk_id", "blank")),
+        ({"chunk_id": "é" * 257}, ("chunk_id", "too_long")),
+        ({"chunk_text": " \n"}, ("chunk_text", "blank")),
+        ({"chunk_text": "a\0b"}, ("chunk_text", "nul")),
+        ({"chunk_text": 5}, ("chunk_text", "wrong_type")),
+        ({"source_document": "\ud800"}, ("source_document", "lone_surrogate")),
+        ({"token_count": 0}, ("token_count", "out_of_range")),
+        ({"token_count": "342"}, ("token_count", "wrong_type")),
+        ({"token_count": True}, ("token_count", "wrong_type")),
+        ({"token_count": 2**31}, ("token_count", "out_of_range")),
+        ({"summary": "s" * 501}, ("summary", "too_long")),
+        ({"summary": None}, ("summary", "wrong_type")),
+        ({"subsection_title": "Receptors"}, ("subsection_title", "wrong_type")),
+        ({"subsection_title": ["a", 2]}, ("subsection_title", "wrong_type")),
+    ]:  # fmt: skip
+        assert codes(ChunkMetadata, **CHUNK | change) == {expected}
+        assert codes(VectorDocument, embedding=[1.0], **CHUNK | change) == {expected}
+        ChunkMetadata(**CHUNK | {"summary": "s" * 500, "chunk_id": "é" * 256, "chunk_text": "x"})
+    for query, expected in [
+        ({}, ("query", "missing")),
+        ({"query_text": " "}, ("query", "blank")),
+        ({"query_text": 5}, ("query", "wrong_type")),
+        ({"query_text": "x" * 4097}, ("query", "too_long")),
+        ({"query_text": "x", "top_k": "5"}, ("top_k", "wrong_type")),
+        ({"query_text": "x", "top_k": 1001}, ("top_k", "out_of_range")),
+        ({"query_text": "x", "filters": ["a"]}, ("filters", "wrong_type")),
+        ({"query_text": "x", "timestamp": "now"}, ("timestamp", "wrong_type")),
+    ]:  # fmt: skip
+        assert codes(SearchQuery, **query) == {expected}
+        assert SearchQuery(" " * 5000 + "C").query_text == " " * 5000 + "C"  # what is searched is trimmed
+    for values, expected in [
+        ({"rank": -3}, ("rank", "out_of_range")),
+        ({"rank": 1.0}, ("rank", "wrong_type")),
+        ({"vector_rank": 0}, ("vector_rank", "out_of_range")),
+        ({"rerank_score": math.nan}, ("rerank_score", "not_finite")),
+        ({"vector_score": "0.5"}, ("vector_score", "wrong_type")),
+    ]:  # fmt: skip
+        assert codes(SearchResult, "text", **values) == {expected}
+        assert SearchResult("text", rerank_score=-7.5).rerank_score == -7.5  # a reranker of one's own may give logits
 
 
 @given(st.sampled_from(list(CHUNK)), JSON)
@@ -117,59 +138,31 @@ def test_no_value_of_a_chunk_raises_anything_else(name, value):
         assert isinstance(value, list) or getattr(chunk, name) == value
 
 
-@pytest.mark.parametrize("kind", [np.float32, np.float64, np.float16, list, tuple])
-def test_vectors_of_any_kind_become_numbers(kind):
-    values = kind([0.5, 0.25]) if kind in (list, tuple) else np.array([0.5, 0.25], dtype=kind)
-    document = VectorDocument(**CHUNK, embedding=values)
-    assert document.embedding == (0.5, 0.25)
-    assert document.to_document().created_at == document.created_at == document.to_document().updated_at
-    assert SearchQuery(query_embedding=values).query_embedding == (0.5, 0.25)
-
-
-@pytest.mark.parametrize(("embedding", "code"), [
-    ((), "not_usable"), ([0.0, 0.0], "not_usable"), ([math.nan, 1.0], "not_usable"),
-    (np.array([np.inf, 1.0]), "not_usable"),
-    ([[1.0], [2.0]], "wrong_type"), (np.ones((2, 2)), "wrong_type"), (["1"], "wrong_type"), ("12", "wrong_type"),
-    (None, "wrong_type"), (3, "wrong_type"), (np.array(3.0), "wrong_type"),
-])  # fmt: skip
-def test_vectors_that_are_none(embedding, code):
-    assert codes(VectorDocument, **CHUNK, embedding=embedding) == {("embedding", code)}
-    message = "embedding must have finite values" if code == "not_usable" else "embedding"
-    with pytest.raises(ValidationError, match=message):
-        VectorDocument(**CHUNK, embedding=embedding)
-    if embedding is not None:
-        assert codes(SearchQuery, "x", query_embedding=embedding) == {("vector", code)}
-    naive = datetime(2026, 1, 1)  # noqa: DTZ001 - what is refused
-    naive_error = {("created_at", "naive_timestamp")}
-    assert codes(VectorDocument, **CHUNK, embedding=[1.0], created_at=naive) == naive_error
+def test_vectors():
+    for kind in [np.float32, np.float64, np.float16, list, tuple]:
+        values = kind([0.5, 0.25]) if kind in (list, tuple) else np.array([0.5, 0.25], dtype=kind)
+        document = VectorDocument(**CHUNK, embedding=values)
+        assert document.embedding == (0.5, 0.25)
+        assert document.to_document().created_at == document.created_at == document.to_document().updated_at
+        assert SearchQuery(query_embedding=values).query_embedding == (0.5, 0.25)
+    for embedding, code in [
+        ((), "not_usable"), ([0.0, 0.0], "not_usable"), ([math.nan, 1.0], "not_usable"),
+        (np.array([np.inf, 1.0]), "not_usable"),
+        ([[1.0], [2.0]], "wrong_type"), (np.ones((2, 2)), "wrong_type"), (["1"], "wrong_type"), ("12", "wrong_type"),
+        (None, "wrong_type"), (3, "wrong_type"), (np.array(3.0), "wrong_type"),
+    ]:  # fmt: skip
+        assert codes(VectorDocument, **CHUNK, embedding=embedding) == {("embedding", code)}
+        message = "embedding must have finite values" if code == "not_usable" else "embedding"
+        with pytest.raises(ValidationError, match=message):
+            VectorDocument(**CHUNK, embedding=embedding)
+        if embedding is not None:
+            assert codes(SearchQuery, "x", query_embedding=embedding) == {("vector", code)}
+        naive = datetime(2026, 1, 1)  # noqa: DTZ001 - what is refused
+        naive_error = {("created_at", "naive_timestamp")}
+        assert codes(VectorDocument, **CHUNK, embedding=[1.0], created_at=naive) == naive_error
 
 
 # --- queries and hits -----------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(("query", "expected"), [
-    ({}, ("query", "missing")),
-    ({"query_text": " "}, ("query", "blank")),
-    ({"query_text": 5}, ("query", "wrong_type")),
-    ({"query_text": "x" * 4097}, ("query", "too_long")),
-    ({"query_text": "x", "top_k": "5"}, ("top_k", "wrong_type")),
-    ({"query_text": "x", "top_k": 1001}, ("top_k", "out_of_range")),
-    ({"query_text": "x", "filters": ["a"]}, ("filters", "wrong_type")),
-    ({"query_text": "x", "timestamp": "now"}, ("timestamp", "wrong_type")),
-])  # fmt: skip
-def test_every_rule_of_a_query(query, expected):
-    assert codes(SearchQuery, **query) == {expected}
-    assert SearchQuery(" " * 5000 + "C").query_text == " " * 5000 + "C"  # what is searched is trimmed
-
-
-@pytest.mark.parametrize(("values", "expected"), [
-    ({"rank": -3}, ("rank", "out_of_range")),
-    ({"rank": 1.0}, ("rank", "wrong_type")),
-    ({"vector_rank": 0}, ("vector_rank", "out_of_range")),
-    ({"rerank_score": math.nan}, ("rerank_score", "not_finite")),
-    ({"vector_score": "0.5"}, ("vector_score", "wrong_type")),
-])  # fmt: skip
-def test_every_rule_of_a_hit(values, expected):
-    assert codes(SearchResult, "text", **values) == {expected}
-    assert SearchResult("text", rerank_score=-7.5).rerank_score == -7.5  # a reranker of one's own may give logits
 
 
 def test_scores_are_read_beside_the_metadata_and_are_no_part_of_it():
@@ -226,18 +219,6 @@ def test_results_become_json_and_documents(monkeypatch):
         results().to_documents()
 
 
-@pytest.mark.parametrize(
-    ("own", "shown", "told"), [("a", "a", "a"), (0, "0", 0), (np.int64(5), "5", 5), (KEY, str(KEY), str(KEY))]
-)
-def test_ids_of_documents_of_every_kind(own, shown, told):
-    document = Document("text", {"key": KEY}, own, parent_id=own)
-    assert repr(document) == f"Document(id={shown!r}, content='text')"
-    made = document.to_dict()
-    assert json.loads(json.dumps(made)) == made
-    assert (made["id"], made["parent_id"], made["metadata"]) == (told, told, {"key": str(KEY)})
-    assert hit_of(document).id == shown
-
-
 # --- as people look at them -----------------------------------------------------------------------------------------
 def test_hits_as_mappings_and_in_help():
     text = "secret " * 1000
@@ -256,6 +237,13 @@ def test_hits_as_mappings_and_in_help():
     assert dir(semlex) == sorted(semlex.__all__)
     for kind in (semlex.PostgreSQLRetriever, semlex.SyncRetriever):  # both take the same kinds of query
         assert inspect.signature(kind.search).parameters["query"].annotation == "str | SearchQuery | None"
+    for own, shown, told in [("a", "a", "a"), (0, "0", 0), (np.int64(5), "5", 5), (KEY, str(KEY), str(KEY))]:
+        document = Document("text", {"key": KEY}, own, parent_id=own)
+        assert repr(document) == f"Document(id={shown!r}, content='text')"
+        made = document.to_dict()
+        assert json.loads(json.dumps(made)) == made
+        assert (made["id"], made["parent_id"], made["metadata"]) == (told, told, {"key": str(KEY)})
+        assert hit_of(document).id == shown
 
 
 def frame(**columns):

@@ -68,18 +68,15 @@ def test_the_two_scores_decide_together(pairs, weight):
         assert places(ordered([(0.1, score) for score in scores], weight)) == expected
 
 
-@pytest.mark.parametrize("weight", [0.0, 0.5, 1.0])
-def test_a_single_hit_has_the_mixed_score_0(weight):
-    ((_, hit),) = ordered([(0.9, 0.25)], weight)
-    assert (hit.rerank_score, hit.mixed_score) == (0.25, 0.0)
-
-
 def test_mixed_scores_by_hand():
     hits = ordered([(3.0, 0.0), (1.0, 1.0)], 0.75)  # z: 1 and -1; -1 and 1
     assert [(hit.id, hit.mixed_score) for _, hit in hits] == [("1", 0.5), ("0", -0.5)]
     hits = ordered([(9.0, 0.2), (1.0, 0.4), (0.0, 0.9)], 0.5)
     kept, _ = at_least(hits, 0.3, "model")
     assert {hit.rerank_score for _, hit in kept} == {np.float32(0.4).item(), np.float32(0.9).item()}
+    for weight in [0.0, 0.5, 1.0]:
+        ((_, hit),) = ordered([(0.9, 0.25)], weight)
+        assert (hit.rerank_score, hit.mixed_score) == (0.25, 0.0)
 
 
 # --- the words that a query and a text share --------------------------------------------------------------------------

@@ -114,7 +114,7 @@ def test_the_first_source_counts_and_the_others_are_told(drawn):
     assert [one.origin for one in found.overridden.get(name, ())] == [where[source] for source in expected[1:]]
 
 
-def test_settings_json_and_written_files():
+def test_settings_json():
     with world() as folder:
         file = folder / "settings.json"
         file.write_text(json.dumps({"rag": RAG, "ui": {"theme": "dark"}}), encoding="utf-8")
@@ -135,65 +135,58 @@ def test_settings_json_and_written_files():
     for setting in SETTINGS:
         built_in = Settings().value(setting)
         assert found.value(setting) == (setting.read(setting.example) if built_in in (None, ()) else built_in)
-
-
-@pytest.mark.parametrize(("section", "expected"), [
-    ({"hybridSearchEnabled": False}, {"mode": "vector"}),
-    ({"contextualEnrichmentModel": "openai:x"}, {"enrichment_model": "openai:x"}),
-    ({"adaptiveRoutingEnabled": True}, {"route": "rules"}),
-    (
-        {"adaptiveRoutingEnabled": True, "adaptiveRoutingModel": "a/b", "qa": {"model": "a/b"}},
-        {"route": "chat", "chat_model": "openrouter:a/b"},
-    ),
-    ({"rerankerProvider": "none"}, {"reranker_model": "none"}),
-    ({"rerankerProvider": "cohere"}, {"reranker_model": "cohere"}),
-    ({"rerankerProvider": "cohere", "rerankerModel": "rerank-v4"}, {"reranker_model": "cohere:rerank-v4"}),
-    ({"rerankerProvider": "llm", "rerankerModel": "a/b"}, {"reranker_model": "llm:openrouter:a/b"}),
-    ({"rerankerProvider": "local", "rerankerModel": "a/b"}, {"reranker_model": "a/b"}),
-    ({"embeddingModel": "models/gemini-embedding-001"}, {"embedding_model": "gemini:gemini-embedding-001"}),
-    ({"embeddingModel": None, "topK": None}, {}),
-])  # fmt: skip
-def test_what_keys_of_a_settings_json_say_together(section, expected):
-    found = read(own=json.dumps({"rag": section}), name="settings.json")
-    assert {name: found.value(NAMED[name]) for name in found.origins} == expected
+    for section, expected in [
+        ({"hybridSearchEnabled": False}, {"mode": "vector"}),
+        ({"contextualEnrichmentModel": "openai:x"}, {"enrichment_model": "openai:x"}),
+        ({"adaptiveRoutingEnabled": True}, {"route": "rules"}),
+        (
+            {"adaptiveRoutingEnabled": True, "adaptiveRoutingModel": "a/b", "qa": {"model": "a/b"}},
+            {"route": "chat", "chat_model": "openrouter:a/b"},
+        ),
+        ({"rerankerProvider": "none"}, {"reranker_model": "none"}),
+        ({"rerankerProvider": "cohere"}, {"reranker_model": "cohere"}),
+        ({"rerankerProvider": "cohere", "rerankerModel": "rerank-v4"}, {"reranker_model": "cohere:rerank-v4"}),
+        ({"rerankerProvider": "llm", "rerankerModel": "a/b"}, {"reranker_model": "llm:openrouter:a/b"}),
+        ({"rerankerProvider": "local", "rerankerModel": "a/b"}, {"reranker_model": "a/b"}),
+        ({"embeddingModel": "models/gemini-embedding-001"}, {"embedding_model": "gemini:gemini-embedding-001"}),
+        ({"embeddingModel": None, "topK": None}, {}),
+    ]:  # fmt: skip
+        found = read(own=json.dumps({"rag": section}), name="settings.json")
+        assert {name: found.value(NAMED[name]) for name in found.origins} == expected
+    for content, words in [
+        (of_section({"topk": 3}), "rag.topk is not a setting; did you mean topK?"),
+        (of_section({"top_k": 3}), "rag.top_k is not a setting; did you mean topK?"),
+        (of_section({"qa": {"modle": "x"}}), "rag.qa.modle is not a setting; did you mean qa.model?"),
+        (of_section({"apiKey": SECRET}), "rag.apiKey is not a setting; keys come from the environment only"),
+        (of_section({"chunkSize": 16, "chunkTokens": 17}), "rag.chunkTokens sets what rag.chunkSize already sets"),
+        (of_section({"topK": "many"}), "rag.topK must be a whole number; got 'many'"),
+        (of_section({"rerankerProvider": "magic"}), "rag.rerankerProvider must be auto, none"),
+        (of_section({"rerankerProvider": "llm"}), "rag.rerankerProvider is llm, so rerankerModel must name"),
+        (
+            of_section({"adaptiveRoutingEnabled": True, "adaptiveRoutingModel": "a/b", "qa": {"model": "c/d"}}),
+            "rag.adaptiveRoutingModel must equal qa.model",
+        ),
+        (of_section({"qa": 3}), "rag.qa must be an object"),
+        (of_section({"rerankerProvider": "cohere", "rerankerModel": {}}), "rag.rerankerModel must be a text"),
+        ('{"rag": {"topK": 1,\n "topK": 2}}', ": topK occurs twice in one object"),
+        (f'{{"rag":\n [{SECRET}', ":2:3: Expecting value"),
+        ('{"rga": {}}', 'the section "rag" is missing'),
+        ("[1]", 'the section "rag" is missing'),
+        ('{"rag": 3}', 'the section "rag" is missing'),
+    ]:  # fmt: skip
+        with world(own=content, name="settings.json"):
+            told = " ".join(read_settings()[1])
+            assert words in told
+            assert str(files.own_file()) in told
+            assert SECRET not in told
 
 
 def of_section(section):
     return json.dumps({"rag": section})
 
 
-@pytest.mark.parametrize(("content", "words"), [
-    (of_section({"topk": 3}), "rag.topk is not a setting; did you mean topK?"),
-    (of_section({"top_k": 3}), "rag.top_k is not a setting; did you mean topK?"),
-    (of_section({"qa": {"modle": "x"}}), "rag.qa.modle is not a setting; did you mean qa.model?"),
-    (of_section({"apiKey": SECRET}), "rag.apiKey is not a setting; keys come from the environment only"),
-    (of_section({"chunkSize": 16, "chunkTokens": 17}), "rag.chunkTokens sets what rag.chunkSize already sets"),
-    (of_section({"topK": "many"}), "rag.topK must be a whole number; got 'many'"),
-    (of_section({"rerankerProvider": "magic"}), "rag.rerankerProvider must be auto, none"),
-    (of_section({"rerankerProvider": "llm"}), "rag.rerankerProvider is llm, so rerankerModel must name"),
-    (
-        of_section({"adaptiveRoutingEnabled": True, "adaptiveRoutingModel": "a/b", "qa": {"model": "c/d"}}),
-        "rag.adaptiveRoutingModel must equal qa.model",
-    ),
-    (of_section({"qa": 3}), "rag.qa must be an object"),
-    (of_section({"rerankerProvider": "cohere", "rerankerModel": {}}), "rag.rerankerModel must be a text"),
-    ('{"rag": {"topK": 1,\n "topK": 2}}', ": topK occurs twice in one object"),
-    (f'{{"rag":\n [{SECRET}', ":2:3: Expecting value"),
-    ('{"rga": {}}', 'the section "rag" is missing'),
-    ("[1]", 'the section "rag" is missing'),
-    ('{"rag": 3}', 'the section "rag" is missing'),
-])  # fmt: skip
-def test_mistakes_in_a_settings_json(content, words):
-    with world(own=content, name="settings.json"):
-        told = " ".join(read_settings()[1])
-        assert words in told
-        assert str(files.own_file()) in told
-        assert SECRET not in told
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
+def test_mistakes_in_sections_have_their_line():
+    for content, words in [
         ("[search]\ntop_k = 3\ntopk = 4\n", ":3: [search] topk is not a setting; did you mean top_k?"),
         ("[serach]\ntop_k = 1\n", ":1: serach is not a setting; did you mean search?"),
         ("[chunking]\n\ntop_k = 3\n", ":3: [chunking] top_k is not a setting of this section; it belongs in [search]"),
@@ -221,20 +214,18 @@ def test_mistakes_in_a_settings_json(content, words):
         ('use_reranking = "maybe"\n', ":1: use_reranking must be true, false or auto; got 'maybe'"),
         ('vector_storage = "bit"\n', ":1: vector_storage must be vector or halfvec; got 'bit'"),
         ("collection = 3\n", ":1: collection must be a text"),
-    ],
-)
-def test_mistakes_in_sections_have_their_line(content, words):
-    with world(own=content):
-        _, problems = read_settings()
-        [problem] = problems
-        assert problem.startswith(str(files.own_file()))
-        assert words in problem
-        assert SECRET not in problem
-    if content.startswith("[") and not content.startswith("[["):
-        above = "[tool.semlex." + content[1:].replace("\n[", "\n[tool.semlex.")
-        with world(files={"pyproject.toml": above}):
+        ]:  # fmt: skip
+        with world(own=content):
             _, problems = read_settings()
-            assert words in problems[0], problems
+            [problem] = problems
+            assert problem.startswith(str(files.own_file()))
+            assert words in problem
+            assert SECRET not in problem
+        if content.startswith("[") and not content.startswith("[["):
+            above = "[tool.semlex." + content[1:].replace("\n[", "\n[tool.semlex.")
+            with world(files={"pyproject.toml": above}):
+                _, problems = read_settings()
+                assert words in problems[0], problems
 
 
 def test_a_folders_sections_say_nothing_about_places_until_it_is_trusted():
@@ -278,21 +269,21 @@ def test_a_pyproject_of_others_is_not_judged_and_names_like_ours_are_told():
     )
 
 
-@pytest.mark.parametrize(("environment", "expected"), [
-    ({"PGHOST": "/run/it's"}, ("PGHOST", "host='/run/it\\'s'")),
-    ({"PGSERVICE": "books", "PGHOST": "x"}, ("PGSERVICE", "service='books'")),
-    ({"PGHOSTADDR": "10.0.0.1"}, ("PGHOSTADDR", "hostaddr='10.0.0.1'")),
-    ({"PGUSER": "x", "PGPORT": "1", "PGDATABASE": "x", "PGPASSFILE": "/x"}, None),
-    ({"PGHOST": "x", "SEMLEX_DATA_DIR": "/srv"}, None),
-    ({"PGHOST": "x", "RAG_DB_URL": "postgresql://y"}, ("RAG_DB_URL", "postgresql://y")),
-    ({"RAG_DB_URL": "postgresql://y", "DATABASE_URL": "postgresql://z"}, ("RAG_DB_URL", "postgresql://y")),
-])  # fmt: skip
-def test_the_server_of_libpqs_own_variables(environment, expected):
-    found = read(environment=environment)
-    assert (found.origins.get("database_url"), found.database_url) == (expected or (None, None))
-    nearer = expected[1] if expected and "PG" not in expected[0] else "postgresql://own"
-    own = None if "SEMLEX_DATA_DIR" in environment else nearer  # the folder is said nearer than the file's server
-    assert read(environment=environment, own='database_url = "postgresql://own"').database_url == own
+def test_the_server_of_libpqs_own_variables():
+    for environment, expected in [
+        ({"PGHOST": "/run/it's"}, ("PGHOST", "host='/run/it\\'s'")),
+        ({"PGSERVICE": "books", "PGHOST": "x"}, ("PGSERVICE", "service='books'")),
+        ({"PGHOSTADDR": "10.0.0.1"}, ("PGHOSTADDR", "hostaddr='10.0.0.1'")),
+        ({"PGUSER": "x", "PGPORT": "1", "PGDATABASE": "x", "PGPASSFILE": "/x"}, None),
+        ({"PGHOST": "x", "SEMLEX_DATA_DIR": "/srv"}, None),
+        ({"PGHOST": "x", "RAG_DB_URL": "postgresql://y"}, ("RAG_DB_URL", "postgresql://y")),
+        ({"RAG_DB_URL": "postgresql://y", "DATABASE_URL": "postgresql://z"}, ("RAG_DB_URL", "postgresql://y")),
+    ]:  # fmt: skip
+        found = read(environment=environment)
+        assert (found.origins.get("database_url"), found.database_url) == (expected or (None, None))
+        nearer = expected[1] if expected and "PG" not in expected[0] else "postgresql://own"
+        own = None if "SEMLEX_DATA_DIR" in environment else nearer  # the folder is said nearer than the file's server
+        assert read(environment=environment, own='database_url = "postgresql://own"').database_url == own
 
 
 ANYTHING = st.recursive(
