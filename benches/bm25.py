@@ -132,13 +132,7 @@ class Measurement:
     """
 
     def __init__(
-        self,
-        bench: Bench,
-        url: str,
-        texts: Sequence[str],
-        queries: dict[str, list[str]],
-        bars: Bars,
-        prefix: str = "",
+        self, bench: Bench, url: str, texts: Sequence[str], queries: dict[str, list[str]], bars: Bars, prefix: str = ""
     ) -> None:
         self.bench, self.url, self.texts, self.queries = bench, url, texts, queries
         self.bars, self.prefix = bars, prefix
@@ -215,12 +209,7 @@ class Measurement:
                 both = [statistics.mean(pair) for pair in zip(first, last, strict=True)]
                 bar = self.bars.ratio if kind == "question" and not temperature else None
                 self.bench.speed(
-                    f"{kind}, {temperature}vs ts_rank_cd",
-                    both,
-                    baseline,
-                    amount=1,
-                    unit="queries/s",
-                    bar=bar,
+                    f"{kind}, {temperature}vs ts_rank_cd", both, baseline, amount=1, unit="queries/s", bar=bar
                 )
 
     async def whole_searches(self) -> None:

@@ -73,12 +73,7 @@ def run(bench: Bench, *, quick: bool, state: Path) -> None:
 
 
 def compare(
-    bench: Bench,
-    kind: str,
-    pages: list[str],
-    file: Path,
-    cut_by: Callable[[str, str], Cutting],
-    runs: int,
+    bench: Bench, kind: str, pages: list[str], file: Path, cut_by: Callable[[str, str], Cutting], runs: int
 ) -> None:
     """Takes the figures of one format; `file` is the tokenizer's."""
     # The library would share a batch among all cores.

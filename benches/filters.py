@@ -202,10 +202,7 @@ async def fill(server: EmbeddedServer, data: Data) -> None:
 @contextlib.contextmanager
 def forced(plan: str) -> Iterator[None]:
     """Lets every vector leg take a plan, and the index never give up."""
-    with (
-        mock.patch.object(retrieval, "vector_plan", return_value=plan),
-        mock.patch.object(vector, "PATIENCE", NEVER),
-    ):
+    with mock.patch.object(retrieval, "vector_plan", return_value=plan), mock.patch.object(vector, "PATIENCE", NEVER):
         yield
 
 

@@ -298,12 +298,7 @@ def filtered(contender: Contender, data: Data) -> None:
         contender.cells[name] = rows, statistics.mean(shares), first, again
 
 
-def judge(
-    contenders: dict[str, Contender],
-    state: Path,
-    folder: Path,
-    sets: list[Path],
-) -> None:
+def judge(contenders: dict[str, Contender], state: Path, folder: Path, sets: list[Path]) -> None:
     """nDCG@10 of every library on every judged set in English."""
     embedder = StaticEmbedder()
     for path in sets:
@@ -443,14 +438,7 @@ def searches(contenders: dict[str, Contender]) -> Table:
 
 def loads(contenders: dict[str, Contender], footprints: dict[str, tuple[float, float, float]], rows_: int) -> Table:
     """Loads and what is kept."""
-    columns = [
-        "",
-        "rows/s until searchable",
-        "rows/s until indexed",
-        "processor",
-        "disk",
-        "memory: client + server",
-    ]
+    columns = ["", "rows/s until searchable", "rows/s until indexed", "processor", "disk", "memory: client + server"]
     rows = []
     for name, contender in contenders.items():
         load = contender.load
@@ -459,16 +447,7 @@ def loads(contenders: dict[str, Contender], footprints: dict[str, tuple[float, f
         used = load["processor"] * rows_ / load["rows"] + load["index_processor"] + contender.load_server
         client, its_server, kept = footprints[name]
         memory = f"{shown(client)} + {shown(its_server)} MiB" if its_server else f"{shown(client)} MiB"
-        rows.append(
-            [
-                name,
-                shown(searchable),
-                shown(indexed),
-                f"{shown(used)} s",
-                f"{shown(kept)} MiB",
-                memory,
-            ]
-        )
+        rows.append([name, shown(searchable), shown(indexed), f"{shown(used)} s", f"{shown(kept)} MiB", memory])
     title = (
         "Loading the rows, once. The disk of a server includes its write-ahead log. The processor time of a server "
         "includes the COPY of the rows that langchain-postgres and LlamaIndex did not store themselves."

@@ -19,11 +19,7 @@ if TYPE_CHECKING:
 ENVIRONMENTS = {
     "langchain": ("langchain-postgres==0.0.19", "psycopg[binary]"),
     "haystack": ("pgvector-haystack==8.1.2", "haystack-ai==3.4.0", "psycopg[binary]"),
-    "llama_index": (
-        "llama-index-vector-stores-postgres==0.9.0",
-        "llama-index-core==0.14.25",
-        "psycopg[binary]",
-    ),
+    "llama_index": ("llama-index-vector-stores-postgres==0.9.0", "llama-index-core==0.14.25", "psycopg[binary]"),
     "bm25s": ("bm25s==0.3.16", "PyStemmer==3.1.0"),
     # With the driver of its connector, and with the static vectors that semlex uses, too.
     "cocoindex": (

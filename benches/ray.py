@@ -101,12 +101,7 @@ class Program:
         command = [str(python), str(SCRIPT), *map(str, arguments)]
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - in close
         self.process = subprocess.Popen(
-            command,
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
+            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True
         )
         self.told("ready")
 

@@ -36,12 +36,7 @@ if TYPE_CHECKING:
 
     from benches.measuring import Bench
 
-CURVES = {
-    "": PARTS,
-    ", words and overlap": PARTS[:2],
-    ", words": PARTS[:1],
-    ", vectors": PARTS[2:],
-}
+CURVES = {"": PARTS, ", words and overlap": PARTS[:2], ", words": PARTS[:1], ", vectors": PARTS[2:]}
 AREA_BAR, UNLIKELY_BAR = 0.85, 0.05
 # A set in halves: so many documents behind each other are in the collection, as many are not.
 GROUPS = {"xquad": 5, "squad": 20}

@@ -152,7 +152,7 @@ VECTORS = arrays.arrays(np.float32, arrays.array_shapes(min_dims=2, max_dims=2, 
 
 
 @given(VECTORS, st.data())
-def test_rows_are_those_of_the_twin(vectors, data):
+def test_rows_are_those_of_the_twin_whatever_their_layout(vectors, data):
     dimensions = data.draw(st.integers(1, vectors.shape[1]))
     expected = []
     for row in vectors[:, :dimensions].astype(float).tolist():
@@ -161,9 +161,5 @@ def test_rows_are_those_of_the_twin(vectors, data):
     normalised = _core.normalise_rows(vectors, dimensions)
     assert (normalised.dtype, normalised.shape) == (np.float32, (len(vectors), dimensions))
     assert np.allclose(normalised, np.array(expected).reshape(normalised.shape), rtol=2e-7, atol=1e-44)
-
-
-@given(VECTORS)
-def test_the_layout_does_not_matter(vectors):
-    assert np.array_equal(_core.normalise_rows(np.asfortranarray(vectors), 1), _core.normalise_rows(vectors, 1))
-    assert np.array_equal(_core.normalise_rows(vectors[::-1], 1), _core.normalise_rows(vectors, 1)[::-1])
+    assert np.array_equal(_core.normalise_rows(np.asfortranarray(vectors), dimensions), normalised)
+    assert np.array_equal(_core.normalise_rows(vectors[::-1], dimensions), normalised[::-1])

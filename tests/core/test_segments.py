@@ -2,10 +2,10 @@
 
 import bisect
 import math
-import threading
 import uuid
 import zlib
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -246,37 +246,28 @@ def test_plans_keep_what_they_found():
 def test_threads_share_a_cache():
     rng = np.random.default_rng(5)
     chunks = {of: ("english", [f"w{word}" for word in rng.zipf(1.3, 30) if word < 500]) for of in range(3000)}
-    states, living = [], {}
-    tables = Tables()
+    tables, states, living = Tables(), [], {}
     for first in range(0, 3000, 600):
-        part = {of: chunks[of][1] for of in range(first, first + 600)}
-        tables.add("english", part)
-        living |= {of: chunks[of] for of in part}
+        part = {of: chunks[of] for of in range(first, first + 600)}
+        tables.add("english", {of: terms for of, (_, terms) in part.items()})
         dead = list(range(first + 3, first + 600, 97))
         tables.bury(dead)
-        living = {of: chunk for of, chunk in living.items() if of not in dead}
-        states.append((tables.copy(), dict(living)))
+        living = {of: chunk for of, chunk in (living | part).items() if of not in dead}
+        states.append((tables.copy(), living))
     queries = [[("english", [*enumerate({f"w{word}" for word in rng.integers(1, 60, 4)})], [], [])] for _ in range(6)]
     expected = {(at, of): bm25(states[at][1], queries[of], 1.2, 0.75) for at in range(5) for of in range(6)}
-    cache, failures = _core.PostingCache(20_000), []
+    cache, score_ids = _core.PostingCache(20_000), [0, 3, 599, 2999]
 
     def work(seed):
         order = np.random.default_rng(seed)
-        try:
-            for _ in range(40):
-                at, of = int(order.integers(5)), int(order.integers(6))
-                score_ids = [0, 3, 599, 2999]
-                found = states[at][0].search(cache, queries[of], 10, score_ids=np.array(score_ids))
-                assert_found(found, expected[at, of], 10, score_ids)
-        except BaseException as error:  # noqa: BLE001 - handed to the test
-            failures.append(error)
+        for _ in range(40):
+            at, of = int(order.integers(5)), int(order.integers(6))
+            found = states[at][0].search(cache, queries[of], 10, score_ids=np.array(score_ids))
+            assert_found(found, expected[at, of], 10, score_ids)
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
+    with ThreadPoolExecutor(4) as threads:
+        for done in [threads.submit(work, seed) for seed in range(4)]:
+            done.result()
     assert cache.used_bytes <= 20_000
 
 

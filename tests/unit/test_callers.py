@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import pytest
@@ -124,7 +125,7 @@ def test_a_thread_that_comes_back_at_once_lets_the_waiting_one_in_first():
 def test_one_at_a_time_in_the_order_of_arrival(threads, rounds):
     turns, inside, most, total = FairLock(), [0], [0], [0]
 
-    def work():
+    def work(_):
         for _ in range(rounds):
             with turns, turns:
                 inside[0] += 1
@@ -132,11 +133,8 @@ def test_one_at_a_time_in_the_order_of_arrival(threads, rounds):
                 total[0] += 1
                 inside[0] -= 1
 
-    workers = [threading.Thread(target=work) for _ in range(threads)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join(LIMIT)
+    with ThreadPoolExecutor(threads) as workers:
+        assert len([*workers.map(work, range(threads))]) == threads
     assert (most[0], total[0], turns._owner, list(turns._waiting)) == (1, threads * rounds, None, [])
 
 

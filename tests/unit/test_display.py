@@ -31,22 +31,12 @@ from semlex.types.checkups import AskedHeading, Checkup, DocumentCheckup, LeftOu
 from semlex.types.display import MAX_ROWS, UNSAFE, marked, marked_parts, shortened
 
 HOSTILE = (
-    *(
-        "<script>alert(1)</script>", "<img src=x onerror=y>", "</td></table>", "<!--", "-->", "<![CDATA[", "&lt;",
-        "&#60;",
-    ),
-    *("' onclick='x", '" style="x', "<", ">", "&", "**", "***", " … ", "\n", "\x1b[2J", "\u202e", "\0", "$x$", "\\("),
+    "<script>alert(1)</script>", "<img src=x onerror=y>", "</td></table>", "<!--", "-->", "<![CDATA[", "&lt;", "&#60;",
+    "' onclick='x", '" style="x', "<", ">", "&", "**", "***", " … ", "\n", "\x1b[2J", "\u202e", "\0", "$x$", "\\(",
 )  # fmt: skip
 texts = st.one_of(st.lists(st.sampled_from(HOSTILE), max_size=6).map("".join), st.text(max_size=300))
 OURS = {
-    ("table", ()),
-    ("thead", ()),
-    ("tbody", ()),
-    ("tr", ()),
-    ("mark", ()),
-    ("b", ()),
-    ("br", ()),
-    ("p", ()),
+    *((tag, ()) for tag in ("table", "thead", "tbody", "tr", "mark", "b", "br", "p")),
     ("th", (("style", "text-align: left"),)),
     *((tag, (("style", "text-align: left; white-space: pre-wrap"),)) for tag in ("td", "p", "pre")),
 }

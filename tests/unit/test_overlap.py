@@ -31,16 +31,15 @@ class Source:
         finally:
             self.is_closed = True
 
+    def through(self, stages):
+        return self() if not stages else ahead(self.through(stages - 1))
+
 
 @given(st.lists(st.integers(1), max_size=8), st.integers(1, 4))
 def test_the_same_items_however_many_stages(items, stages):
     async def run():
-        source = Source(items)
-        stream = source()
-        for _ in range(stages):
-            stream = ahead(stream)
-        taken = []
-        async with aclosing(stream):
+        source, taken = Source(items), []
+        async with aclosing(source.through(stages)) as stream:
             async for item in stream:
                 taken.append(item)
                 await turns(20)
@@ -73,9 +72,7 @@ async def test_the_next_one_is_made_meanwhile():
 def test_what_was_made_before_an_error_is_given_on(fails_at, stages):
     async def run():
         source = Source(list(range(1, 6)), fails_at)
-        stream = source()
-        for _ in range(stages):
-            stream = ahead(stream)
+        stream = source.through(stages)
         assert [await anext(stream) for _ in range(fails_at)] == list(range(1, 1 + fails_at))
         with pytest.raises(RuntimeError):
             await anext(stream)

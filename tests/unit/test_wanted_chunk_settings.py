@@ -24,14 +24,25 @@ def some(of, names):
     return {name: number for name, number in of._asdict().items() if name in names}
 
 
-@given(said=SETTINGS, defaults=SETTINGS, names=NAMES)
-def test_defaults_fit_what_is_said(said, defaults, names):
-    given_defaults = some(defaults, names)
-    cut = WantedOptions.checked({"chunk_tokens": said.chunk_tokens}, given_defaults).chunk_settings()
+@given(said=SETTINGS, other=SETTINGS, names=NAMES)
+def test_what_is_said_is_taken_and_defaults_or_what_is_stored_fit_it(said, other, names):
+    assert WantedOptions.checked(said._asdict(), {}).chunk_settings() == said
+    assert WantedOptions.checked({}, {}).rechunk_settings(other) == other
+    defaults = some(other, names)
+    cut = WantedOptions.checked({"chunk_tokens": said.chunk_tokens}, defaults).chunk_settings()
     cut.check()
     assert cut.chunk_tokens == said.chunk_tokens
-    assert cut.overlap_tokens <= given_defaults.get("overlap_tokens", 50)
-    assert cut.min_tokens <= given_defaults.get("min_tokens", 32)
+    assert cut.overlap_tokens <= defaults.get("overlap_tokens", 50)
+    assert cut.min_tokens <= defaults.get("min_tokens", 32)
+    # What is said of one alone may contradict the stored size, which is refused elsewhere.
+    wanted = WantedOptions.checked(some(said, names | {"chunk_tokens"}), {}).rechunk_settings(other)
+    wanted.check()
+    assert some(wanted, names) == some(said, names)
+    assert "overlap_tokens" in names or wanted.overlap_tokens <= other.overlap_tokens
+    if "min_tokens" not in names:
+        was_default = other.min_tokens == default_min(other.chunk_tokens)
+        expected = default_min(said.chunk_tokens) if was_default else min(other.min_tokens, said.chunk_tokens // 2)
+        assert wanted.min_tokens == expected
 
 
 def test_defaults_that_contradict_each_other_are_refused():
@@ -39,26 +50,3 @@ def test_defaults_that_contradict_each_other_are_refused():
     with pytest.raises(ConfigurationError, match="overlap_tokens must be between 0 and 49"):
         WantedOptions.checked({}, both)
     assert WantedOptions.checked({"chunk_tokens": 100}, both).chunk_settings().overlap_tokens == 49
-
-
-@given(said=SETTINGS)
-def test_what_is_said_is_taken(said):
-    assert WantedOptions.checked(said._asdict(), {}).chunk_settings() == said
-
-
-@given(stored=SETTINGS, said=SETTINGS, names=NAMES)
-def test_what_is_stored_stays_where_it_fits(stored, said, names):
-    # What is said of one alone may contradict the stored size, which is refused elsewhere.
-    wanted = WantedOptions.checked(some(said, names | {"chunk_tokens"}), {}).rechunk_settings(stored)
-    wanted.check()
-    assert some(wanted, names) == some(said, names)
-    assert "overlap_tokens" in names or wanted.overlap_tokens <= stored.overlap_tokens
-    if "min_tokens" not in names:
-        was_default = stored.min_tokens == default_min(stored.chunk_tokens)
-        expected = default_min(said.chunk_tokens) if was_default else min(stored.min_tokens, said.chunk_tokens // 2)
-        assert wanted.min_tokens == expected
-
-
-@given(stored=SETTINGS)
-def test_saying_nothing_changes_nothing(stored):
-    assert WantedOptions.checked({}, {}).rechunk_settings(stored) == stored

@@ -86,7 +86,6 @@ class SqliteTables(Peer):
         condition = "" if where is None else f" AND {where[0]} = ?"
         statement = f"SELECT rowid FROM vectors WHERE embedding MATCH ? AND k = ?{condition}"  # noqa: S608 - a name
         found = self._connection().execute(
-            f"{statement} ORDER BY distance",
-            [vector.tobytes(), number, *([] if where is None else [where[1]])],
+            f"{statement} ORDER BY distance", [vector.tobytes(), number, *([] if where is None else [where[1]])]
         )
         return [row for (row,) in found.fetchall()]

@@ -135,11 +135,7 @@ class Worker:
                 thread.start()
             for thread in threads:
                 thread.join()
-        return {
-            "times": times,
-            "seconds": time.perf_counter() - started,
-            "processor": time.process_time() - used,
-        }
+        return {"times": times, "seconds": time.perf_counter() - started, "processor": time.process_time() - used}
 
     def nearest(self, filters: list[Any]) -> dict[str, Any]:
         """The nearest rows of every query that pass its filter, and what that costs."""

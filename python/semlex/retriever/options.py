@@ -135,8 +135,7 @@ class CollectionKeys(TypedDict, total=False):
         ),
     ]
     stop_words: Annotated[
-        bool | None,
-        unchecked("Whether very frequent words are left out of the keyword index (bm25). Default: True."),
+        bool | None, unchecked("Whether very frequent words are left out of the keyword index (bm25). Default: True.")
     ]
     distance: Annotated[DistanceName | None, unchecked("Distance of vectors. Default: cosine.")]
     vector_storage: Annotated[

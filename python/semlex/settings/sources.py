@@ -106,12 +106,7 @@ def _sources(
     first = (lambda: from_arguments(arguments), from_environment)
     if file is not None:
         return (*first, lambda: from_named_file(file, _content(file), notes))
-    return (
-        *first,
-        lambda: from_folder_file(folder),
-        lambda: from_project_file(folder),
-        lambda: from_own_file(notes),
-    )
+    return (*first, lambda: from_folder_file(folder), lambda: from_project_file(folder), lambda: from_own_file(notes))
 
 
 def _content(file: Path) -> bytes:

@@ -111,14 +111,7 @@ LAYOUTS: Mapping[LayoutName, Layout] = {
             metadata="meta",
             needed=frozenset({"meta", "blob_data", "blob_meta", "blob_mime_type"}),
         ),
-        Layout(
-            name="pgvector",
-            id="id",
-            text="text",
-            vector="vector",
-            metadata="metadata",
-            others=True,
-        ),
+        Layout(name="pgvector", id="id", text="text", vector="vector", metadata="metadata", others=True),
     )
 }
 # The last one is used only on request: any table with such names would match.

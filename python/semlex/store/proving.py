@@ -77,8 +77,7 @@ class Ground:
             except psycopg.errors.InsufficientPrivilege as error:
                 self.is_made = False
                 grant = _text(
-                    connection,
-                    "SELECT format('GRANT CREATE ON DATABASE %I TO %I;', current_database(), current_user)",
+                    connection, "SELECT format('GRANT CREATE ON DATABASE %I TO %I;', current_database(), current_user)"
                 )
                 raise PrivilegeError(
                     f"this role may not create the schema {self.schema!r} of the proof; ask the owner of the database "
@@ -450,11 +449,7 @@ def check_keyword_index(connection: Connection, names: Names) -> IndexFindings:
 
 
 def _check_generation(
-    connection: Connection,
-    names: Names,
-    generation: int,
-    analysis: tuple[str, bool],
-    findings: IndexFindings,
+    connection: Connection, names: Names, generation: int, analysis: tuple[str, bool], findings: IndexFindings
 ) -> None:
     language, stop_words = analysis
     columns = "SELECT segment_id, language, chunks, header FROM {} WHERE generation = {}"
@@ -469,11 +464,7 @@ def _check_generation(
     alive = set(counted) - set(dead.to_array().tolist())
     findings.missing = set(texts) - alive
     findings.surplus = (alive - set(texts)) | {one for one, count in counted.items() if count > 1}
-    findings.figures = {
-        "segments": len(segments),
-        "tombstones": len(tombstones),
-        "dead": len(set(counted) - alive),
-    }
+    findings.figures = {"segments": len(segments), "tombstones": len(tombstones), "dead": len(set(counted) - alive)}
     for segment_id, own, count, header in segments:
         if len(held[segment_id]) != count:
             findings.wrong.append(f"segment {segment_id} lists {count} chunks and contains {len(held[segment_id])}")

@@ -112,10 +112,7 @@ def merging_lock(collection: CollectionIdentity) -> int:
 
 
 RowLock = Literal["", "FOR SHARE"]
-_ROW_LOCKS: dict[RowLock, sql.SQL] = {
-    "": sql.SQL(""),
-    "FOR SHARE": sql.SQL("FOR SHARE"),
-}
+_ROW_LOCKS: dict[RowLock, sql.SQL] = {"": sql.SQL(""), "FOR SHARE": sql.SQL("FOR SHARE")}
 
 
 async def ask_state(connection: Connection, collection: CollectionIdentity, lock: RowLock = "") -> Cursor:
@@ -181,8 +178,7 @@ async def segment_sizes(connection: Connection, names: Names, generation: int) -
 async def segment_headers(connection: Connection, names: Names, segments: Sequence[UUID]) -> dict[UUID, bytes]:
     """Return the header of each of these segments by segment id."""
     cursor = await connection.cursor(binary=True).execute(
-        sql.SQL("SELECT segment_id, header FROM {} WHERE segment_id = ANY(%s)").format(names.segment),
-        [list(segments)],
+        sql.SQL("SELECT segment_id, header FROM {} WHERE segment_id = ANY(%s)").format(names.segment), [list(segments)]
     )
     return dict(await cursor.fetchall())
 

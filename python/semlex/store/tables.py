@@ -63,12 +63,9 @@ NOTHING = sql.SQL("")
 
 def table_of(names: Names, table: str) -> sql.Identifier:
     """Return the SQL name of a table that `TABLES` lists."""
-    return {
-        "sources": names.source,
-        "documents": names.document,
-        "runs": names.ingestion_log,
-        "chunks": names.chunk,
-    }[table]
+    return {"sources": names.source, "documents": names.document, "runs": names.ingestion_log, "chunks": names.chunk}[
+        table
+    ]
 
 
 async def copy_in(

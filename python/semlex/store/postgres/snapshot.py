@@ -276,9 +276,7 @@ async def send_transaction(
 
 @asynccontextmanager
 async def _pipelined(
-    connection: Connection,
-    begin: LiteralString,
-    fix_settings: FixSettings,
+    connection: Connection, begin: LiteralString, fix_settings: FixSettings
 ) -> AsyncIterator[tuple[psycopg.AsyncPipeline, AsyncExitStack, psycopg.AsyncCursor[Any] | None]]:
     """Open a transaction in a pipeline, so that BEGIN is sent together with the first statements."""
     try:

@@ -277,12 +277,7 @@ class Recall(NamedTuple):
 
 
 async def vector_recall(
-    connection: Connection,
-    collection: CollectionInfo,
-    indexes: VectorIndexes,
-    *,
-    vectors: int,
-    seconds: float,
+    connection: Connection, collection: CollectionInfo, indexes: VectorIndexes, *, vectors: int, seconds: float
 ) -> Recall:
     """Compare the neighbours of stored vectors found through the index with the exact ones, for up to `seconds`."""
     # The vectors are those of `VectorSample`, the same at every call while the collection stays the same. A vector does

@@ -346,10 +346,7 @@ async def write_chunks(
 
 
 async def _write_documents(
-    write: _Write,
-    documents: Sequence[DocumentRow] | RowDocuments,
-    mode: WriteMode,
-    known: AbstractSet[bytes] | None,
+    write: _Write, documents: Sequence[DocumentRow] | RowDocuments, mode: WriteMode, known: AbstractSet[bytes] | None
 ) -> set[bytes]:
     if not documents:
         return set()

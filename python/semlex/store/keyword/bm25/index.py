@@ -177,11 +177,7 @@ class Bm25Index:
     def cache_figures(self) -> dict[str, int]:
         """Return hits and misses of the cache of posting lists, and the bytes that it takes."""
         postings = self.cache.postings
-        return {
-            "hits": postings.hits,
-            "misses": postings.misses,
-            "bytes": postings.used_bytes + postings.small_bytes,
-        }
+        return {"hits": postings.hits, "misses": postings.misses, "bytes": postings.used_bytes + postings.small_bytes}
 
     def begin_write(
         self, connection: Connection, collection: CollectionIdentity, rows: int

@@ -138,11 +138,7 @@ class MergeStep:
 
 
 async def merge_once(
-    database: Database,
-    collection: CollectionIdentity,
-    headers: ReadHeaders | None = None,
-    *,
-    thoroughly: bool = False,
+    database: Database, collection: CollectionIdentity, headers: ReadHeaders | None = None, *, thoroughly: bool = False
 ) -> MergeStep:
     """Merge one group of segments of the generation that searches use; if none is due, of the one being built."""
     # Writers add to the second generation, too, even after its rebuild was killed. Rows that a merge there drops too
