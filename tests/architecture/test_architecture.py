@@ -40,16 +40,6 @@ def test_the_package_pgvector_is_not_needed():
         assert any(re.search(rf"^\s*(?:from|import) {name}\b", text, re.MULTILINE) for text in texts) == is_needed
 
 
-def test_only_the_store_speaks_sql():
-    def speaks(path):
-        # A session of SQLAlchemy runs the statements that SQLAlchemy writes.
-        text = path.read_text(encoding="utf-8").replace("self._session.execute(", "")
-        return any(word in text for word in ("sql.SQL", "psycopg.sql", "import sql", ".execute("))
-
-    speakers = {name.split(".")[0] for name, path in modules().items() if speaks(path)}
-    assert speakers == {"store"}
-
-
 def is_formatted(node):
     """Whether an expression builds text: an f-string, a ``%`` or a ``+`` with a string, a ``.format`` of a string."""
     if isinstance(node, ast.JoinedStr):
@@ -78,9 +68,17 @@ def test_sql_is_composed_never_formatted():
     assert not wrong
 
 
-def test_formatted_text_is_recognised():
+def test_formatted_text_is_recognised_and_only_the_store_speaks_sql():
     for text in ["f'{x}'", "'a' + b", "'a' % b", "'a'.format(b)", "b + ('a' + c)"]:
         assert is_formatted(ast.parse(text, mode="eval").body)
+
+    def speaks(path):
+        # A session of SQLAlchemy runs the statements that SQLAlchemy writes.
+        text = path.read_text(encoding="utf-8").replace("self._session.execute(", "")
+        return any(word in text for word in ("sql.SQL", "psycopg.sql", "import sql", ".execute("))
+
+    speakers = {name.split(".")[0] for name, path in modules().items() if speaks(path)}
+    assert speakers == {"store"}
 
 
 def test_import_is_light_and_every_public_name_loads():
@@ -241,14 +239,11 @@ def sections():
     return {part.partition("\n")[0]: set(re.findall(r"^\| `(\w+)` \|", part, re.MULTILINE)) for part in parts}
 
 
-def test_codes_are_found():
+def test_codes_are_found_and_the_page_has_every_one():
     source = "LoadError('a', f'{x}'); FileProblem(uri, 'b', m); x.y(LoadError(code='c', message=m))"
     assert codes_of(f"{source}; LoadError(error.code, m)") == {"a", "b", "c"}
     with pytest.raises(AssertionError, match="made_up"):
         codes_of("LoadError(made_up, m)")
-
-
-def test_the_page_has_every_code_and_no_other():
     known = set[str]().union(*(codes_of(path.read_text(encoding="utf-8")) for path in INGEST.rglob("*.py")))
     assert len(known) > 25
     found = sections()

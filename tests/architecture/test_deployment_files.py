@@ -2,9 +2,13 @@
 
 import importlib.util
 import json
+import os
 import re
 import shlex
+import subprocess
+import sys
 import tomllib
+from collections.abc import Callable
 from contextvars import Context
 from pathlib import Path
 
@@ -53,7 +57,7 @@ def test_commands_can_be_typed(words, tmp_path, monkeypatch):
     Context().run(TREE[name].make_context, name, rest)
 
 
-def test_variables_of_arguments_are_set_and_are_settings_and_extras_exist():
+def test_variables_are_set_extras_exist_and_actions_have_one_version():
     used = 0
     for one in OBJECTS:
         if one["kind"] == "Deployment":
@@ -76,6 +80,13 @@ def test_variables_of_arguments_are_set_and_are_settings_and_extras_exist():
     assert f"## [{version}]" in (ROOT / "CHANGELOG.md").read_text("utf-8")
     images = {match for one in OBJECTS for match in re.findall(r"/semlex:([\d.]+)", json.dumps(one))}
     assert images == {version}
+    uses = {
+        tuple(one.split("@"))
+        for file in WORKFLOWS
+        for one in re.findall(r"uses: ([\w./-]+@.*)$", file.read_text("utf-8"), re.MULTILINE)
+    }
+    names = [name for name, _ in uses]
+    assert len(names) == len(set(names))
 
 
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
@@ -92,16 +103,6 @@ def test_workflows_run_pinned_actions_with_few_rights(workflow):
     uses = re.findall(r"uses: (.*)$", text, re.MULTILINE)
     assert uses
     assert all(re.fullmatch(r"[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", one) for one in uses)
-
-
-def test_an_action_has_one_version():
-    uses = {
-        tuple(one.split("@"))
-        for file in WORKFLOWS
-        for one in re.findall(r"uses: ([\w./-]+@.*)$", file.read_text("utf-8"), re.MULTILINE)
-    }
-    names = [name for name, _ in uses]
-    assert len(names) == len(set(names))
 
 
 # --- licences of what is compiled in ----------------------------------------------------------------------------------
@@ -152,3 +153,101 @@ def test_every_linked_crate_and_its_data_are_in_the_package():
     assert "THIRD-PARTY-NOTICES" in project["project"]["license-files"]
     included = [entry["path"] for entry in project["tool"]["maturin"]["include"]]
     assert included == ["LICENSE", "THIRD-PARTY-NOTICES"]
+
+
+# --- what the script x makes is complete or absent --------------------------------------------------------------------
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="a script of bash")
+KILLED = "kill -9 $PPID; exit 1"
+Run = Callable[[str], int]
+SOURCES = ("Cargo.toml", "Cargo.lock", "pyproject.toml", "constraints.txt", "rust/lib.rs", "python/a.py")
+
+
+def program(path, body):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A checkout whose programs do nothing."""
+    for name in SOURCES:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (1, 1))
+    program(tmp_path / "bin/cargo", "exit 0")
+    program(tmp_path / "bin/uv", 'if [ "$1" = venv ]; then for last; do :; done; mkdir -p "$last"; fi')
+    return tmp_path
+
+
+@pytest.fixture
+def run(folder):
+    """Runs a function of the script in that checkout; returns its exit code."""
+
+    def run_function(command):
+        script = f'source {ROOT}/x help >/dev/null; cd "{folder}"; {command}'
+        environment = os.environ | {"PATH": f"{folder}/bin:{os.environ['PATH']}"}
+        done = subprocess.run(["bash", "-c", script], cwd=folder, env=environment, check=False, capture_output=True)
+        return done.returncode
+
+    return run_function
+
+
+def with_environment(folder, maturin):
+    (folder / ".venv").mkdir(exist_ok=True)
+    (folder / ".venv/pyvenv.cfg").touch()
+    program(folder / ".venv/bin/python", "exit 0")
+    program(folder / ".venv/bin/maturin", maturin)
+
+
+def test_an_interrupted_copy_is_made_again(folder, run):
+    for name in ("one", "two"):
+        (folder / "cache").mkdir(exist_ok=True)
+        (folder / "cache" / name).write_text(name)
+    program(folder / "bin/cp", f'for last; do :; done; mkdir "$last"; touch "$last/one"; {KILLED}')
+    assert run("copy_whole cache state/copy") != 0
+    assert not (folder / "state/copy").exists()
+    (folder / "bin/cp").unlink()
+    assert run("copy_whole cache state/copy") == 0
+    assert {path.name: path.read_text() for path in (folder / "state/copy").iterdir()} == {"one": "one", "two": "two"}
+    assert [path.name for path in (folder / "state").iterdir()] == ["copy"]
+
+
+def test_an_interrupted_wheel_is_made_again(folder, run):
+    with_environment(folder, KILLED)
+    assert run("make_wheel wheels") != 0
+    with_environment(folder, 'for last; do :; done; touch "$last/semlex.whl"')
+    assert run("make_wheel wheels") == 0
+    assert {path.name for path in (folder / "wheels").iterdir()} == {"made", "semlex.whl"}
+
+
+def test_an_interrupted_environment_is_made_again(folder, run):
+    program(folder / ".venv/bin/python", "exit 0")
+    (folder / ".venv/left").touch()
+    assert run("make_venv") == 0
+    assert not (folder / ".venv/left").exists()
+    with_environment(folder, "exit 0")
+    assert run("make_venv") == 0
+    assert (folder / ".venv/bin/maturin").exists()
+
+
+def test_an_interrupted_build_leaves_no_other_core_and_later_changes_are_built_next_time(folder, run):
+    core = 'echo "$3" >core; test -e whole || exit 1'  # maturin develop --profile PROFILE
+    with_environment(folder, core)
+    (folder / "whole").touch()
+    assert run("make_environment local release") == 0
+    assert (folder / "core").read_text() == "release\n"
+    (folder / "whole").unlink()
+    assert run("make_environment local ci") != 0
+    (folder / "whole").touch()
+    assert run("make_environment local release") == 0
+    assert (folder / "core").read_text() == "release\n"
+    with_environment(folder, 'echo built >>built; test "$(wc -l <built)" -gt 1 || touch rust/lib.rs')
+    assert run("make_environment local ci") == 0
+    once = (folder / "built").read_text()
+    assert run("make_environment local ci") == 0
+    twice = (folder / "built").read_text()
+    assert len(twice) == 2 * len(once)
+    assert run("make_environment local ci") == 0
+    assert (folder / "built").read_text() == twice

@@ -31,9 +31,32 @@ async def listed(*, writes):
     return {tool.name: tool for tool in await server.list_tools()}
 
 
-def test_names_are_given_once():
+def test_names_are_given_once_and_an_operation_has_one_or_says_why_not():
     assert len(set(ids)) == len(ids)
     assert len({offer.description for offer in OFFERS}) == len(ids)
+    marked = [
+        member.__operation__.name
+        for owner in OWNERS
+        for _, member in inspect.getmembers(owner, lambda one: hasattr(one, "__operation__"))
+    ]
+    assert sorted(marked) == sorted(OPERATIONS)
+    others = {
+        name
+        for owner in OWNERS
+        for name, member in public_members(owner).items()
+        if inspect.iscoroutinefunction(member) and not hasattr(member, "__operation__")
+    }
+    assert others == PROGRAMS.keys()
+    changing = ("add", "clear", "create", "delete", "drop", "load", "migrate", "move", "re", "remove", "submit", "sync")
+    assert [name for name, one in OPERATIONS.items() if name.startswith(changing) and one.rights == "read"] == []
+    given = arguments_of(OPERATIONS["search"].method)
+    assert {"query", "top_k", "mode", "fusion", "min_rerank", "group_by", "tuning"} <= given.keys()
+    assert "rerank" not in given  # hidden
+    assert {"fields", "filters", "query", "mode", "limit"} <= arguments_of(OPERATIONS["facets"].method).keys()
+    assert {"query", "depth", "boost", "deadline"} <= arguments_of(OPERATIONS["candidates"].method).keys()
+    for module in [semlex.options.answers, semlex.options.indexing, semlex.options.search, semlex.retriever.options]:
+        for kind in filter(is_typeddict, vars(module).values()):
+            assert declared(kind).keys() == kind.__annotations__.keys(), kind
 
 
 async def test_tools_have_the_arguments_of_their_operations_and_say_what_they_are_for():
@@ -72,7 +95,7 @@ async def test_tools_have_the_arguments_of_their_operations_and_say_what_they_ar
             assert len(schema["description"]) > 5, name
 
 
-async def test_the_tools_that_read_are_those_without_writes_and_cost_few_tokens():
+async def test_what_is_read_without_writes_and_its_examples():
     tools = [
         {"name": tool.name, "description": tool.description, "inputSchema": tool.input_schema}
         for tool in (await listed(writes=False)).values()
@@ -84,18 +107,6 @@ async def test_the_tools_that_read_are_those_without_writes_and_cost_few_tokens(
     }
     assert (await listed(writes=False)).keys() == reading
     assert (await listed(writes=True)).keys() == set(ids)
-
-
-def descriptions(schema):
-    """Every description in a schema."""
-    values = schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ()
-    if isinstance(schema, dict) and isinstance(schema.get("description"), str):
-        yield schema["description"]
-    for value in values:
-        yield from descriptions(value)
-
-
-async def test_every_example_of_a_filter_is_one():
     tools = [tool.input_schema for tool in (await listed(writes=True)).values()]
     openapi = create_app(source=FixedSettings(settings_for())).openapi()
     for schema, wanted in ((tools, 1), (openapi, 4)):
@@ -106,6 +117,15 @@ async def test_every_example_of_a_filter_is_one():
         assert len(examples) == wanted, told
         for example in examples:
             filter_tree(json.loads(example) if example.startswith("{") else example)
+
+
+def descriptions(schema):
+    """Every description in a schema."""
+    values = schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ()
+    if isinstance(schema, dict) and isinstance(schema.get("description"), str):
+        yield schema["description"]
+    for value in values:
+        yield from descriptions(value)
 
 
 # --- operations -------------------------------------------------------------------------------------------------------
@@ -135,32 +155,3 @@ PROGRAMS = {
     "stored_vectors": "for programs that embed rows themselves, such as Ray's workers",
     "work": "what a worker does",
 }
-
-
-def test_every_operation_has_a_name_and_a_method_is_one_or_says_why_not():
-    marked = [
-        member.__operation__.name
-        for owner in OWNERS
-        for _, member in inspect.getmembers(owner, lambda one: hasattr(one, "__operation__"))
-    ]
-    assert sorted(marked) == sorted(OPERATIONS)
-    others = {
-        name
-        for owner in OWNERS
-        for name, member in public_members(owner).items()
-        if inspect.iscoroutinefunction(member) and not hasattr(member, "__operation__")
-    }
-    assert others == PROGRAMS.keys()
-    changing = ("add", "clear", "create", "delete", "drop", "load", "migrate", "move", "re", "remove", "submit", "sync")
-    assert [name for name, one in OPERATIONS.items() if name.startswith(changing) and one.rights == "read"] == []
-
-
-def test_options_count_as_arguments():
-    given = arguments_of(OPERATIONS["search"].method)
-    assert {"query", "top_k", "mode", "fusion", "min_rerank", "group_by", "tuning"} <= given.keys()
-    assert "rerank" not in given  # hidden
-    assert {"fields", "filters", "query", "mode", "limit"} <= arguments_of(OPERATIONS["facets"].method).keys()
-    assert {"query", "depth", "boost", "deadline"} <= arguments_of(OPERATIONS["candidates"].method).keys()
-    for module in [semlex.options.answers, semlex.options.indexing, semlex.options.search, semlex.retriever.options]:
-        for kind in filter(is_typeddict, vars(module).values()):
-            assert declared(kind).keys() == kind.__annotations__.keys(), kind

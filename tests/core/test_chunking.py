@@ -80,7 +80,23 @@ def split(text, *, most=20, overlap=0, least=4, structure="markdown", max_bytes=
     return [text[start:end] for start, end in zip(found.starts.tolist(), found.ends.tolist(), strict=True)], found
 
 
-def test_headings_and_fenced_code_stay_with_what_belongs_to_them():
+def test_sentences_words_and_long_texts():
+    text = "One two three four. Five six seven. Eight nine ten eleven. Twelve thirteen."
+    chunks, _ = split(text, most=8, overlap=3, least=0, structure="plain")
+    # Half of what the second chunk does not repeat holds no whole sentence, so the third begins at a word.
+    overlapping = ["Five six seven. Eight nine ten eleven.", "ten eleven. Twelve thirteen."]
+    assert chunks == ["One two three four. Five six seven.", *overlapping]
+    text = "Can't stop 3.14 café_x, 漢字 — no!"
+    words = [text[start:end] for start, end in _core.word_offsets(text).tolist()]
+    assert words == ["Can't", "stop", "3.14", "café_x", "漢", "字", "no"]
+    chunks, _ = split("x" * 1000, max_bytes=300)
+    assert [len(chunk) for chunk in chunks] == [300, 300, 300, 100]
+    offsets = np.array([[0, 1]] + [[1, 2]] * 9 + [[2, 3]])  # a character of many tokens is one chunk
+    _, found = split("a👩b", most=4, overlap=1, least=0, max_bytes=100, offsets=offsets)
+    assert found.starts.tolist() == [0, 1, 2]
+    assert found.token_counts.tolist() == [1, 9, 1]
+    _, found = split("# " + "t " * 1000 + "\n\nbody")
+    assert [len(title) for title in found.headings[-1]] == [255]
     body = " ".join(f"word{number}" for number in range(60))
     chunks, found = split(f"# Title\n\n## Part\n\n{body}\n\n## Empty")
     assert chunks[0].startswith("# Title\n\n## Part\n\nword0")
@@ -95,25 +111,6 @@ def test_headings_and_fenced_code_stay_with_what_belongs_to_them():
     chunks, found = split("one two three four five six seven\n\n" + code)
     assert code in chunks
     assert found.code.tolist() == [chunk == code for chunk in chunks]
-
-
-def test_sentences_are_kept_together_and_overlap():
-    text = "One two three four. Five six seven. Eight nine ten eleven. Twelve thirteen."
-    chunks, _ = split(text, most=8, overlap=3, least=0, structure="plain")
-    # Half of what the second chunk does not repeat holds no whole sentence, so the third begins at a word.
-    overlapping = ["Five six seven. Eight nine ten eleven.", "ten eleven. Twelve thirteen."]
-    assert chunks == ["One two three four. Five six seven.", *overlapping]
-
-
-def test_what_is_longer_than_a_chunk():
-    chunks, _ = split("x" * 1000, max_bytes=300)
-    assert [len(chunk) for chunk in chunks] == [300, 300, 300, 100]
-    offsets = np.array([[0, 1]] + [[1, 2]] * 9 + [[2, 3]])  # a character of many tokens is one chunk
-    _, found = split("a👩b", most=4, overlap=1, least=0, max_bytes=100, offsets=offsets)
-    assert found.starts.tolist() == [0, 1, 2]
-    assert found.token_counts.tolist() == [1, 9, 1]
-    _, found = split("# " + "t " * 1000 + "\n\nbody")
-    assert [len(title) for title in found.headings[-1]] == [255]
 
 
 @pytest.mark.parametrize(("options", "message"), [
@@ -151,12 +148,6 @@ def test_words_hold_a_letter_or_a_digit_and_cover_them_all(text):
         covered.update(range(start, end))
         last = end
     assert {place for place, character in enumerate(text) if character.isascii() and character.isalnum()} <= covered
-
-
-def test_words_are_those_of_unicode():
-    text = "Can't stop 3.14 café_x, 漢字 — no!"
-    words = [text[start:end] for start, end in _core.word_offsets(text).tolist()]
-    assert words == ["Can't", "stop", "3.14", "café_x", "漢", "字", "no"]
 
 
 # --- finished chunks --------------------------------------------------------------------------------------------------

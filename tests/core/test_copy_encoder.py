@@ -184,11 +184,15 @@ def test_values_are_checked_again_in_the_pass_that_copies():
         assert refusals(encoder.encode_into, np.zeros(1000, np.uint8), 0) == [(2, "field", code)]
 
 
-def test_the_largest_halves_are_accepted_and_numbers_of_numpy_are_floats():
+def test_types_of_columns_and_the_largest_halves():
     (column,) = decode_copy(written([("v", "halfvec", float32([65504.0, 65519.99, -65519.99]))]), ["halfvec"])
     assert column[0].tolist() == [65504.0, 65504.0, -65504.0]
     values = [np.float32(0.5), np.float64(0.1), np.float16(2), np.int64(3), 4, 0.5]
     assert decode_copy(written([("n", "float8", values)]), ["float8"]) == [[0.5, 0.1, 2.0, 3.0, 4.0, 0.5]]
+    assert refusals(decode_copy, b"", ["json"]) == [(-1, "json", "unknown_type")]
+    assert refusals(decode_copy_buffers, b"", ["json"]) == [(-1, "json", "unknown_type")]
+    with pytest.raises(TypeError, match="sparsevec"):
+        decode_copy_buffers(written([("s", "text", [])]), ["sparsevec"])
 
 
 def test_messages_are_complete_and_hold_no_value():
@@ -214,6 +218,21 @@ def test_messages_are_complete_and_hold_no_value():
     messages = f"{caught.value}{caught.value.errors!r}{others!r}"
     assert secret not in messages
     assert "123456" not in messages
+    reached = {code for *_, code in BAD_VALUES + BAD_ARGUMENTS}
+    reached |= {
+        error[3]
+        for fields in (
+            [("v", "vector", float32([0], [1e-30]), {"dimension": 1})],
+            [("t", "text", ["", None], {"min_chars": 1})],
+            [("i", "id", [""], None)],
+            [("a", "text", [], None), ("b", "text", [""], None)],
+        )
+        for error in validate_rows(fields, None)
+    }
+    reached |= {error[3] for error in validate_identifier("pg_!")}
+    reached |= {code for *_, code in refusals(decode_copy, b"", [])}
+    assert reached == set(ERROR_CODES)
+    assert all(re.fullmatch(r"[a-z_]+", code) and len(meaning) > 10 for code, meaning in ERROR_CODES.items())
 
 
 # ---- encode_into: order, buffers, threads ----
@@ -296,13 +315,6 @@ def test_no_bytes_do_more_than_refuse(data, kind):
     assert codes == {"malformed_copy"}
 
 
-def test_an_unknown_type_is_refused():
-    assert refusals(decode_copy, b"", ["json"]) == [(-1, "json", "unknown_type")]
-    assert refusals(decode_copy_buffers, b"", ["json"]) == [(-1, "json", "unknown_type")]
-    with pytest.raises(TypeError, match="sparsevec"):
-        decode_copy_buffers(written([("s", "text", [])]), ["sparsevec"])
-
-
 def written(columns):
     """The stream of columns."""
     buffer = np.empty(65_536, np.uint8)
@@ -370,24 +382,6 @@ def test_buffers_hold_what_lists_do(kind, data):
 
 
 # ---- codes, and what a message must not hold ----
-
-
-def test_every_code_is_documented_and_reachable():
-    reached = {code for *_, code in BAD_VALUES + BAD_ARGUMENTS}
-    reached |= {
-        error[3]
-        for fields in (
-            [("v", "vector", float32([0], [1e-30]), {"dimension": 1})],
-            [("t", "text", ["", None], {"min_chars": 1})],
-            [("i", "id", [""], None)],
-            [("a", "text", [], None), ("b", "text", [""], None)],
-        )
-        for error in validate_rows(fields, None)
-    }
-    reached |= {error[3] for error in validate_identifier("pg_!")}
-    reached |= {code for *_, code in refusals(decode_copy, b"", [])}
-    assert reached == set(ERROR_CODES)
-    assert all(re.fullmatch(r"[a-z_]+", code) and len(meaning) > 10 for code, meaning in ERROR_CODES.items())
 
 
 MOMENTS = st.none() | st.datetimes(timezones=st.sampled_from([UTC, timezone(timedelta(hours=5)), None]))

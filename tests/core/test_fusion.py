@@ -123,7 +123,7 @@ def test_completed_is_its_twin(candidates, mean, deviation, weight):
     assert complete(candidates, mean, deviation, weight) == slow_completed(candidates, mean, deviation, weight)
 
 
-def test_large_rankings_ties_and_zeros():
+def test_ties_shares_and_what_one_leg_knows():
     numbers = np.random.default_rng(0).permutation(20_000)
     fused = _core.reciprocal_rank_fusion([numbers[::2], numbers[::-3]])
     assert pairs(fused) == slow_rrf([numbers[::2].tolist(), numbers[::-3].tolist()], [1.0, 1.0], 60.0)
@@ -147,6 +147,42 @@ def test_large_rankings_ties_and_zeros():
     # Without a vector a chunk counts as an average one: better than one that is further away than the average.
     assert [row[0] for row in complete([(-0.5, 0.0), (math.nan, 0.0)])] == [1, 0]
     assert complete([]) == []
+    for weights, expected in [
+        (None, 0.25), ({}, 0.25), ({"vector": 0.7}, 0.7), ({"keyword": 1}, 0.0), ({"keyword": 0.75}, 0.25),
+        ({"vector": 3, "keyword": 1}, 0.75), ({"vector": 0, "keyword": 9}, 0.0),
+        ({"vector": 1e308, "keyword": 1e308}, 0.5),
+    ]:  # fmt: skip
+        assert vector_weight(weights, 0.25) == expected
+    for weights, declared, message in [
+        ({"vector": 0, "keyword": 0.0}, 0.5, "a weight above 0"),
+        ({"vector": 1.5}, 0.5, "for one search only must be between 0 and 1; got 1.5"),
+        (None, 7, "fusion_weight must be between 0 and 1; got 7"),
+        (None, math.nan, "fusion_weight must be between 0 and 1; got nan"),
+    ]:  # fmt: skip
+        with pytest.raises(ConfigurationError, match=message):
+            vector_weight(weights, declared)
+    kinds = (StaticEmbedder, SentenceTransformersEmbedder, OnnxEmbedder, Qwen3EmbeddingEncoder, GeminiEmbedder)
+    assert [getattr(kind, "fusion_weight", None) for kind in kinds] == [None, 0.7, 0.7, 0.6, 0.6]
+    for model, expected in (("text-embedding-3-small", 0.6), ("Qwen/Qwen3-Embedding-0.6B", 0.6), ("nomic", None)):
+        embedder = OpenAIEmbedder(model, "http://127.0.0.1:1/v1", api_key="none")
+        assert getattr(embedder, "fusion_weight", None) == expected
+        embedder.close()
+    # One leg knows nothing of the third chunk and the other nothing of the first.
+    answers = {"vector": answered(KEYS[1:3], [0.9, 0.8]), "keyword": answered(KEYS[:2], [4.0, 2.0])}
+    others = {"vector": np.array([2.0, math.nan]), "keyword": np.array([math.nan, 0.9])}
+    fused = list(fuse_completed(answers, others, spread=Spread(0.0, 0.3), weight=0.5))
+    assert [one.key for one in fused] == [KEYS[number] for number in (0, 1, 2)]
+    first, second, third = fused
+    assert (first.vector_rank, first.vector_score, first.vector_contribution) == (None, None, 0.0)
+    assert (first.keyword_rank, first.keyword_score, first.keyword_contribution) == (1, 4.0, 0.5)
+    assert (second.vector_rank, second.keyword_rank) == (1, 2)
+    assert (third.keyword_rank, third.keyword_score) == (None, None)
+    for one in fused:
+        assert one.fused_score == one.vector_contribution + one.keyword_contribution
+    answers = {"vector": answered(KEYS[:1], [math.inf]), "keyword": answered(KEYS[:1], [1.0])}
+    others = {"vector": np.array([1.0]), "keyword": np.array([math.inf])}
+    with pytest.raises(ConfigurationError, match=r"vector\[0\]"):
+        fuse_completed(answers, others, spread=Spread(0.0, 1.0), weight=0.5)
 
 
 ONE = [np.array([1, 2])]
@@ -200,27 +236,6 @@ def test_refusals_name_the_argument():
 
 
 # --- weights, and candidates with both legs' scores -----------------------------------------------------------------
-def test_shares_of_weights():
-    for weights, expected in [
-        (None, 0.25), ({}, 0.25), ({"vector": 0.7}, 0.7), ({"keyword": 1}, 0.0), ({"keyword": 0.75}, 0.25),
-        ({"vector": 3, "keyword": 1}, 0.75), ({"vector": 0, "keyword": 9}, 0.0),
-        ({"vector": 1e308, "keyword": 1e308}, 0.5),
-    ]:  # fmt: skip
-        assert vector_weight(weights, 0.25) == expected
-    for weights, declared, message in [
-        ({"vector": 0, "keyword": 0.0}, 0.5, "a weight above 0"),
-        ({"vector": 1.5}, 0.5, "for one search only must be between 0 and 1; got 1.5"),
-        (None, 7, "fusion_weight must be between 0 and 1; got 7"),
-        (None, math.nan, "fusion_weight must be between 0 and 1; got nan"),
-    ]:  # fmt: skip
-        with pytest.raises(ConfigurationError, match=message):
-            vector_weight(weights, declared)
-    kinds = (StaticEmbedder, SentenceTransformersEmbedder, OnnxEmbedder, Qwen3EmbeddingEncoder, GeminiEmbedder)
-    assert [getattr(kind, "fusion_weight", None) for kind in kinds] == [None, 0.7, 0.7, 0.6, 0.6]
-    for model, expected in (("text-embedding-3-small", 0.6), ("Qwen/Qwen3-Embedding-0.6B", 0.6), ("nomic", None)):
-        embedder = OpenAIEmbedder(model, "http://127.0.0.1:1/v1", api_key="none")
-        assert getattr(embedder, "fusion_weight", None) == expected
-        embedder.close()
 
 
 KEYS = in_key_order((uuid.UUID(int=number), "chunk") for number in range(4))
@@ -228,25 +243,6 @@ KEYS = in_key_order((uuid.UUID(int=number), "chunk") for number in range(4))
 
 def answered(keys, scores, **options):
     return LegResult(keys, np.array(scores, dtype=np.float64), **options)
-
-
-def test_what_one_leg_alone_knows():
-    """One leg knows nothing of the third chunk and the other nothing of the first."""
-    answers = {"vector": answered(KEYS[1:3], [0.9, 0.8]), "keyword": answered(KEYS[:2], [4.0, 2.0])}
-    others = {"vector": np.array([2.0, math.nan]), "keyword": np.array([math.nan, 0.9])}
-    fused = list(fuse_completed(answers, others, spread=Spread(0.0, 0.3), weight=0.5))
-    assert [one.key for one in fused] == [KEYS[number] for number in (0, 1, 2)]
-    first, second, third = fused
-    assert (first.vector_rank, first.vector_score, first.vector_contribution) == (None, None, 0.0)
-    assert (first.keyword_rank, first.keyword_score, first.keyword_contribution) == (1, 4.0, 0.5)
-    assert (second.vector_rank, second.keyword_rank) == (1, 2)
-    assert (third.keyword_rank, third.keyword_score) == (None, None)
-    for one in fused:
-        assert one.fused_score == one.vector_contribution + one.keyword_contribution
-    answers = {"vector": answered(KEYS[:1], [math.inf]), "keyword": answered(KEYS[:1], [1.0])}
-    others = {"vector": np.array([1.0]), "keyword": np.array([math.inf])}
-    with pytest.raises(ConfigurationError, match=r"vector\[0\]"):
-        fuse_completed(answers, others, spread=Spread(0.0, 1.0), weight=0.5)
 
 
 SCORES = st.sampled_from([0.0, 0.25, 0.5, 1.0])

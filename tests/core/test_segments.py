@@ -390,7 +390,7 @@ def test_sets_of_ids_and_tombstones(one, other):
     assert not _core.IdSet()
 
 
-def test_a_tombstone_that_names_billions_is_never_listed():
+def test_a_tombstone_of_billions_and_internal_errors():
     tombstone_id = bytes(16)
     # One range: zigzag of 0, then 2**32 - 2 more ids.
     content = b"\x01\x00\xfe\xff\xff\xff\x0f"
@@ -404,10 +404,7 @@ def test_a_tombstone_that_names_billions_is_never_listed():
     assert _core.merge_segments(bytes(16), [source], ids).chunks == 1
     with pytest.raises(MemoryError, match="4294967295 ids"):
         ids.to_array()
-
-
-def test_an_internal_error_is_an_ordinary_one_and_says_what_happened():
-    """A panic in Rust is none of Python's `BaseException`s; what it was in the midst of is not used any more."""
+    # A panic in Rust is none of Python's `BaseException`s; what it was in the midst of is not used any more.
     panic = _core._panic
     for options in ({}, {"held": True}):
         with pytest.raises(RuntimeError, match=r"internal error in semlex\._core: out of order; please report"):

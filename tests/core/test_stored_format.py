@@ -85,7 +85,7 @@ def read_plainly(header, rows):
         return None
 
 
-def test_golden_files_are_found_made_and_shown():
+def test_golden_files():
     assert (CONTENTS["segment_id"], CONTENTS["tombstone_id"]) == (SEGMENT_ID.hex(), TOMBSTONE_ID.hex())
     segment = read_segment(SEGMENT_ID, GOLDEN_HEADER, GOLDEN_ROWS)
     assert [*map(list, segment.lengths.items())] == CONTENTS["lengths"]
@@ -98,9 +98,6 @@ def test_golden_files_are_found_made_and_shown():
     page = (FOLDER.parents[2] / "docs" / "design" / "stored-format.md").read_text(encoding="utf-8")
     shown = re.findall(r"^    ((?:[0-9a-f]{2} )+) ", page, re.MULTILINE)
     assert bytes.fromhex("".join(shown)) == GOLDEN_TOMBSTONE
-
-
-def test_semlex_reads_the_golden_files():
     dead = _core.decode_tombstone(TOMBSTONE_ID, GOLDEN_TOMBSTONE)
     assert dead.to_array().tolist() == CONTENTS["dead"]
     assert _core.segment_ids(SEGMENT_ID, GOLDEN_HEADER).to_array().tolist() == [of for of, _ in CONTENTS["lengths"]]
@@ -118,9 +115,6 @@ def test_semlex_reads_the_golden_files():
         )
         found = snapshot.search(len(CHUNKS))[0].tolist()
         assert sorted(found) == [keyword_id for keyword_id, _ in postings if keyword_id not in DEAD]
-
-
-def test_the_plain_reader_refuses_a_changed_byte():
     for kind, owner, key, blob in GOLDEN_BLOBS:
         for place in range(len(blob)):
             changed = blob[:place] + bytes([blob[place] ^ 1]) + blob[place + 1 :]

@@ -58,7 +58,7 @@ def test_underlines_make_sections(drawn):
     assert paths(text, "restructuredtext") == expected
 
 
-def test_headings_and_code_of_restructuredtext():
+def test_headings_code_and_tables_of_restructuredtext():
     text = "Top\n~~~\n\na\n\nSub\n===\n\nb\n\n.. _next:\n\nNext\n~~~~\n\nc\n\n-----\n\nShort underline\n---\n\nd"
     chunks = cut(text, "restructuredtext")
     assert [path for _, path, _, _ in chunks] == [("Top",), ("Top", "Sub"), ("Next",)]
@@ -79,6 +79,11 @@ def test_headings_and_code_of_restructuredtext():
         chunks = cut(text, "restructuredtext", most=3)
         assert any(code for _, _, code, _ in chunks)
         assert not chunks[-1][2]
+    header = "====  =====\nName  Value\n====  ====="
+    text = f"{header}\n" + "\n".join(f"n{row:<3}  v{row}" for row in range(40)) + "\n====  =====\n\nBehind it."
+    first, *rest = cut(text, "restructuredtext", most=20)
+    assert first[0].startswith(header)
+    assert {introduction for content, _, _, introduction in rest if content.startswith("n")} == {header}
 
 
 # --- what belongs together ------------------------------------------------------------------------------------------
@@ -118,14 +123,6 @@ def test_a_table_that_is_cut_repeats_its_header(rows, most):
         assert "|" not in content or header in content or introduction == header
         assert not content.endswith("---|")
         assert all(line.count("|") in (0, 3) for line in content.splitlines())
-
-
-def test_a_simple_table_repeats_its_header():
-    header = "====  =====\nName  Value\n====  ====="
-    text = f"{header}\n" + "\n".join(f"n{row:<3}  v{row}" for row in range(40)) + "\n====  =====\n\nBehind it."
-    first, *rest = cut(text, "restructuredtext", most=20)
-    assert first[0].startswith(header)
-    assert {introduction for content, _, _, introduction in rest if content.startswith("n")} == {header}
 
 
 # --- source code ----------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """A language model behind a server: whole and streamed answers, settings that are refused, and every fault between."""
 
 import itertools
+import json
 import logging
 import threading
 from contextlib import closing, contextmanager
@@ -9,19 +10,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from semlex import chat
+from semlex import Document, Enrichment, LLMReranker, chat
 from semlex.chat import ChatModel, Completion, OpenAIChatModel, choose_chat_model
 from semlex.clock import SYSTEM
 from semlex.errors import ConfigurationError, MissingKeyError, ModelError, ModelServerError, WorkAbandonedError
 from semlex.models import cancellation
 from semlex.models.http_client import Limits
 from semlex.types.answers import Usage
-from tests.support.chat_servers import EVENT_STREAM, chat_server, completion, events, streamed
+from tests.support.chat_servers import EVENT_STREAM, answer_text, chat_server, completion, events, streamed
 from tests.support.leaks import shown
+from tests.support.line_models import asked_passage, line_about
 from tests.support.manual_clock import ManualClock
-from tests.support.model_servers import KEY, Reply, echo, raw, status
+from tests.support.model_servers import KEY, Reply, cut, echo, raw, status
 from tests.support.properties import SAME_SURROUNDINGS, examples
-from tests.support.waiting import PAUSE, until
+from tests.support.retrievers import sync_opened
+from tests.support.waiting import LIMIT, PAUSE, until
 
 PASSAGE = "text-4e5f"
 ASKED = [{"role": "system", "content": "be brief"}, {"role": "user", "content": PASSAGE}]
@@ -165,7 +168,7 @@ def test_times_until_an_answer_begins_and_for_silence():
         list(model.stream(ASKED))
 
 
-def test_a_stream_that_is_closed_gives_its_connection_up():
+def test_a_stream_that_is_closed_gives_its_connection_up_and_keys_go_to_their_host(monkeypatch):
     body = events("a long answer") + b": more\n" * 1_000_000
     before = {*threading.enumerate()}
     with served(lambda _: Reply(body, headers=EVENT_STREAM)) as (_, model):
@@ -173,6 +176,13 @@ def test_a_stream_that_is_closed_gives_its_connection_up():
         next(stream)
         stream.close()
         until(lambda: not any("process_request" in one.name for one in {*threading.enumerate()} - before))
+    monkeypatch.setenv("SEMLEX_CHAT_API_KEY", KEY)
+    with chat_server(lambda _: "yes") as double:
+        for own, sent in (("http://elsewhere:8000/v1#m", None), (f"{double.url}/v1#m", f"Bearer {KEY}")):
+            monkeypatch.setenv("SEMLEX_CHAT_MODEL", own)
+            with closing(OpenAIChatModel("small-model", f"{double.url}/v1")) as model:
+                model.complete(ASKED)
+            assert double.requests[-1].headers.get("authorization") == sent
 
 
 def test_what_was_sent_is_in_no_message(caplog):
@@ -186,24 +196,7 @@ def test_what_was_sent_is_in_no_message(caplog):
     assert not [secret for secret in (KEY, PASSAGE) if any(secret in line for line in told)]
 
 
-def test_parameters_that_are_refused_and_a_closed_model():
-    for options, message in [
-        ({"model": " "}, "in one line, and not blank"),
-        ({"pause": 0}, "pause"),
-        ({"seconds": "3"}, "seconds"),
-        ({"attempts": 0}, "attempts must be between 1 and 20"),
-        ({"base_url": "ftp://x"}, "must have the form"),
-    ]:  # fmt: skip
-        with pytest.raises(ConfigurationError, match=message):
-            OpenAIChatModel(**{"model": "m", "base_url": "http://127.0.0.1:1/v1", **options})
-        closed = OpenAIChatModel("m", "http://127.0.0.1:1/v1")
-        closed.close()
-        closed.close()
-        with pytest.raises(ModelError, match="was closed"):
-            list(closed.stream(ASKED))
-
-
-def test_a_model_by_its_name(monkeypatch):
+def test_models_by_name_and_parameters(monkeypatch):
     assert choose_chat_model().model is None
     assert choose_chat_model("none").model is None
     with pytest.raises(MissingKeyError, match="OPENAI_API_KEY"):
@@ -222,13 +215,106 @@ def test_a_model_by_its_name(monkeypatch):
     for name in ("openai:", "gpt-5", "cohere:command", "http://127.0.0.1:9/v1", "auto"):
         with pytest.raises(ConfigurationError):
             choose_chat_model(name)
+    for options, message in [
+        ({"model": " "}, "in one line, and not blank"),
+        ({"pause": 0}, "pause"),
+        ({"seconds": "3"}, "seconds"),
+        ({"attempts": 0}, "attempts must be between 1 and 20"),
+        ({"base_url": "ftp://x"}, "must have the form"),
+    ]:  # fmt: skip
+        with pytest.raises(ConfigurationError, match=message):
+            OpenAIChatModel(**{"model": "m", "base_url": "http://127.0.0.1:1/v1", **options})
+        closed = OpenAIChatModel("m", "http://127.0.0.1:1/v1")
+        closed.close()
+        closed.close()
+        with pytest.raises(ModelError, match="was closed"):
+            list(closed.stream(ASKED))
 
 
-def test_the_key_goes_to_the_host_of_the_setting_alone(monkeypatch):
-    monkeypatch.setenv("SEMLEX_CHAT_API_KEY", KEY)
-    with chat_server(lambda _: "yes") as double:
-        for own, sent in (("http://elsewhere:8000/v1#m", None), (f"{double.url}/v1#m", f"Bearer {KEY}")):
-            monkeypatch.setenv("SEMLEX_CHAT_MODEL", own)
-            with closing(OpenAIChatModel("small-model", f"{double.url}/v1")) as model:
-                model.complete(ASKED)
-            assert double.requests[-1].headers.get("authorization") == sent
+# --- hostile servers: chunk descriptions and the reranker come to an end, say why, and keep what they had -------------
+
+ROTATE = "Rotate a key every ninety days."
+ENDLESS = "<think>" + "so " * 30_000
+HOSTILE = {
+    "500": status(500),
+    "echo": echo(400),
+    "prose": lambda *_: streamed("A line."),
+    "wrong JSON": lambda *_: streamed('{"lines": ["x"]}'),
+    "no text": lambda *_: streamed('{"line": 7}'),
+    "blank": lambda *_: streamed('{"line": "\\u200b \\ud800 \\u0000"}'),
+    "cut": cut,
+    "thoughts without end": lambda *_: streamed(ENDLESS),
+    "deep": lambda *_: streamed("[" * 50_000),
+}
+
+
+def say(request):
+    return json.dumps({"line": line_about(asked_passage(request.body["messages"][1]["content"])[1])})
+
+
+def model(double):
+    limits = {"timeout": LIMIT, "pause": LIMIT, "seconds": LIMIT}
+    return OpenAIChatModel("small", f"{double.url}/v1", api_key=KEY, attempts=2, **limits)
+
+
+@pytest.mark.slow
+def test_lines(database_url, caplog):
+    with sync_opened(database_url, "none") as retriever:
+        for case, fault in HOSTILE.items():
+            check_lines(retriever, case, fault, caplog)
+            retriever.delete(["a", "b"])
+
+
+def check_lines(retriever, case, fault, caplog):
+    texts = [ROTATE, "Keys are stored in a vault."]
+    with chat_server(say) as double, closing(model(double)) as chat:
+        retriever.add_texts(texts, ids=["a", "b"])
+        # Whatever the server does, all chunks are there and found, and the report says why they have no line.
+        double.then(*[fault] * 8)
+        report = retriever.documents.enrich(Enrichment(chat, concurrency=1, on_failure="plain"))
+        assert (report.written, report.failed) == (0, 2), case
+        assert report.first_failure
+        assert {hit.content for hit in retriever.search("rotate vault")} == set(texts)
+        # Asked for a line about its own text first, it is an error, and nothing is written.
+        double._faults.clear()
+        double.then(*[fault] * 4)
+        with pytest.raises(ModelError, match="no descriptions are written: ") as caught:
+            retriever.documents.enrich(chat)
+        assert retriever.search("zyxwv") == []
+        # When the server is well again, the next run asks for what is lacking.
+        double._faults.clear()
+        assert retriever.documents.enrich(chat).written == 2
+        assert len(retriever.search("zyxwv")) == 2
+    told = [report.first_failure, str(caught.value), caplog.text]
+    assert not [secret for secret in (KEY, ROTATE) if any(secret in text for text in told)], case
+
+
+@pytest.mark.parametrize(
+    "fault", [status(500), lambda *_: Reply(json.dumps(completion("ten points")).encode())], ids=["500", "prose"]
+)
+def test_the_reranker(database_url, fault):
+    """The hits stand in the order of the search, and the warning says why."""
+    with (
+        chat_server(lambda _: answer_text([]), [fault] * 9) as double,
+        closing(LLMReranker("small", f"{double.url}/v1", api_key=KEY, timeout=LIMIT, attempts=2)) as reranker,
+    ):
+        with pytest.raises(ModelServerError) as caught:
+            reranker.score("rotate", [ROTATE])
+        assert KEY not in str(caught.value)
+        assert ROTATE not in str(caught.value)
+        double.then(*[fault] * 9)
+        with sync_opened(database_url, "none", reranker) as retriever:
+            retriever.add_documents([Document(ROTATE, id="a")])
+            found = retriever.search("rotate")
+        assert [hit.id for hit in found] == ["a"]
+        assert any("rerank" in warning for warning in found.warnings)
+
+
+def test_ten_megabytes_in_one_piece_are_not_read():
+    fault = Reply(json.dumps(completion("x" * 10_000_000)).encode())
+    with (
+        chat_server(lambda _: "", [lambda *_: fault]) as double,
+        closing(model(double)) as chat,
+        pytest.raises(ModelServerError, match="more than the 4194304 bytes that are read"),
+    ):
+        chat.complete([{"role": "user", "content": "?"}])

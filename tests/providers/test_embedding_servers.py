@@ -197,6 +197,12 @@ def test_answers_that_cannot_be_used(embeddings, embedder_at):
     embeddings.answer = openai_embeddings(DIMENSIONS)
     with pytest.raises(ModelMismatchError, match="makes vectors of 8 dimensions; 9 were configured"):
         embedder_at(embeddings, dimensions=9).embed_query("a")
+    embedder = embedder_at(embeddings)
+    embedder.embed_documents(["a"])
+    embeddings.then(status(400))
+    with pytest.raises(ModelServerError, match="answered 400"):
+        embedder.embed_documents(["b"])
+    assert {request.body["encoding_format"] for request in embeddings.requests} == {"base64"}
 
 
 quiet_text = st.text(st.characters(min_codepoint=0x4E00, max_codepoint=0x9FFF), min_size=1, max_size=8)
@@ -260,7 +266,7 @@ async def test_a_collection_finds_its_server_again(embeddings, database_url, tmp
 
 
 # --- what is sent -----------------------------------------------------------------------------------------------------
-def test_the_request_of_openai(embeddings, embedder_at):
+def test_the_requests(embeddings, embedder_at):
     embedder = embedder_at(embeddings, model="text-embedding-3-small", api_key=KEY)
     embedder.embed_documents(["a", "b"])
     (request,) = embeddings.requests
@@ -277,6 +283,22 @@ def test_the_request_of_openai(embeddings, embedder_at):
     assert [body.get("dimensions") for body in bodies] == [None, None, None, 3]
     with pytest.raises(ConfigurationError, match="send_dimensions=True needs dimensions="):
         openai(embeddings, send_dimensions=True)
+    with ModelServerDouble(gemini_embeddings(DIMENSIONS)) as double:
+        for options in ({"dimensions": 4}, {"model": "gemini-embedding-2"}):
+            embedder = embedder_at(double, gemini, **options)
+            embedder.embed_query("q")
+            embedder.embed_documents(["d"])
+    model = {"model": "models/gemini-embedding-001", "outputDimensionality": 4}
+    for request, (text, kind) in zip(double.requests, [("q", "QUERY"), ("d", "DOCUMENT")], strict=False):
+        assert request.path == "/v1beta/models/gemini-embedding-001:batchEmbedContents"
+        assert request.headers["x-goog-api-key"] == KEY
+        content = {"content": {"parts": [{"text": text}]}, "taskType": f"RETRIEVAL_{kind}"}
+        assert request.body == {"requests": [model | content]}
+    # Later models read the task in the text.
+    sent = [request.body["requests"][0] for request in double.requests[2:]]
+    texts = [entry["content"]["parts"][0]["text"] for entry in sent]
+    assert texts == ["task: search result | query: q", "title: none | text: d"]
+    assert not any("taskType" in entry for entry in sent)
 
 
 @pytest.mark.parametrize(("options", "query", "document", "task"), [
@@ -297,25 +319,6 @@ def test_prompts(embeddings, embedder_at, *, options, query, document, task):
     assert embedder.identity.instruction == task
 
 
-def test_the_requests_of_gemini(embedder_at):
-    with ModelServerDouble(gemini_embeddings(DIMENSIONS)) as double:
-        for options in ({"dimensions": 4}, {"model": "gemini-embedding-2"}):
-            embedder = embedder_at(double, gemini, **options)
-            embedder.embed_query("q")
-            embedder.embed_documents(["d"])
-    model = {"model": "models/gemini-embedding-001", "outputDimensionality": 4}
-    for request, (text, kind) in zip(double.requests, [("q", "QUERY"), ("d", "DOCUMENT")], strict=False):
-        assert request.path == "/v1beta/models/gemini-embedding-001:batchEmbedContents"
-        assert request.headers["x-goog-api-key"] == KEY
-        content = {"content": {"parts": [{"text": text}]}, "taskType": f"RETRIEVAL_{kind}"}
-        assert request.body == {"requests": [model | content]}
-    # Later models read the task in the text.
-    sent = [request.body["requests"][0] for request in double.requests[2:]]
-    texts = [entry["content"]["parts"][0]["text"] for entry in sent]
-    assert texts == ["task: search result | query: q", "title: none | text: d"]
-    assert not any("taskType" in entry for entry in sent)
-
-
 @pytest.mark.parametrize("code", [400, 413, 422])
 def test_a_server_without_base64_is_asked_for_numbers_once(code, embedder_at):
     right = openai_embeddings(DIMENSIONS)
@@ -328,15 +331,6 @@ def test_a_server_without_base64_is_asked_for_numbers_once(code, embedder_at):
         for _ in range(3):
             assert_allclose(embedder.embed_documents(["a", "b"]), all_expected(["a", "b"]), atol=1e-6)
         assert [request.body["encoding_format"] for request in double.requests] == ["base64", *["float"] * 3]
-
-
-def test_a_server_that_knows_base64_is_not_asked_for_numbers(embeddings, embedder_at):
-    embedder = embedder_at(embeddings)
-    embedder.embed_documents(["a"])
-    embeddings.then(status(400))
-    with pytest.raises(ModelServerError, match="answered 400"):
-        embedder.embed_documents(["b"])
-    assert {request.body["encoding_format"] for request in embeddings.requests} == {"base64"}
 
 
 # --- the object itself ------------------------------------------------------------------------------------------------
@@ -376,26 +370,7 @@ def test_the_object_itself(embeddings):
     assert embeddings.requests == []
 
 
-def test_accounts_and_keys(monkeypatch, embeddings, embedder_at):
-    monkeypatch.setenv("OPENAI_API_KEY", f" {KEY}\n")
-    monkeypatch.setenv("OPENROUTER_API_KEY", "other")
-    small = OpenAIEmbedder("text-embedding-3-small", dimensions=4)
-    assert small.identity.model == "openai:text-embedding-3-small"
-    assert small.host == "api.openai.com"
-    router = OpenAIEmbedder("qwen/qwen3-embedding-8b", "https://openrouter.ai/api/v1/", dimensions=4)
-    assert router.identity.model == "openrouter:qwen/qwen3-embedding-8b"
-    monkeypatch.setenv("GOOGLE_API_KEY", KEY)
-    assert GeminiEmbedder(dimensions=768).identity.model == "gemini:gemini-embedding-001"
-    for name in ("OPENAI_API_KEY", "OPENROUTER_API_KEY", "GEMINI_API_KEY"):
-        monkeypatch.setenv(name, KEY)
-    embedder_at(embeddings).embed_query("a")
-    assert KEY not in str(embeddings.requests[0].headers)
-    monkeypatch.setenv("SEMLEX_EMBEDDING_API_KEY", "own")
-    embedder_at(embeddings).embed_query("a")
-    assert embeddings.requests[1].headers["authorization"] == "Bearer own"
-
-
-def test_keys_and_parameters_are_checked():
+def test_keys_and_parameters(monkeypatch, embeddings, embedder_at):
     for make, variable in [
         (lambda: OpenAIEmbedder("m"), "OPENAI_API_KEY"),
         (lambda: OpenAIEmbedder("m", "https://openrouter.ai/api/v1"), "OPENROUTER_API_KEY"),
@@ -418,6 +393,22 @@ def test_keys_and_parameters_are_checked():
             OpenAIEmbedder(**{"model": "m", "base_url": "http://localhost/v1", **options})
         with pytest.raises(ConfigurationError, match="batch_size must be between 1 and 100; got 101"):
             GeminiEmbedder(api_key=KEY, batch_size=101)
+    monkeypatch.setenv("OPENAI_API_KEY", f" {KEY}\n")
+    monkeypatch.setenv("OPENROUTER_API_KEY", "other")
+    small = OpenAIEmbedder("text-embedding-3-small", dimensions=4)
+    assert small.identity.model == "openai:text-embedding-3-small"
+    assert small.host == "api.openai.com"
+    router = OpenAIEmbedder("qwen/qwen3-embedding-8b", "https://openrouter.ai/api/v1/", dimensions=4)
+    assert router.identity.model == "openrouter:qwen/qwen3-embedding-8b"
+    monkeypatch.setenv("GOOGLE_API_KEY", KEY)
+    assert GeminiEmbedder(dimensions=768).identity.model == "gemini:gemini-embedding-001"
+    for name in ("OPENAI_API_KEY", "OPENROUTER_API_KEY", "GEMINI_API_KEY"):
+        monkeypatch.setenv(name, KEY)
+    embedder_at(embeddings).embed_query("a")
+    assert KEY not in str(embeddings.requests[0].headers)
+    monkeypatch.setenv("SEMLEX_EMBEDDING_API_KEY", "own")
+    embedder_at(embeddings).embed_query("a")
+    assert embeddings.requests[1].headers["authorization"] == "Bearer own"
 
 
 # --- tokens -----------------------------------------------------------------------------------------------------------

@@ -136,7 +136,7 @@ def test_a_score_is_the_texts_own_whatever_order_batches_and_faults(form, texts,
     assert np.array_equal(scores, form.expected(texts))
 
 
-def test_the_wire_formats():
+def test_wire_formats_parameters_and_keys(monkeypatch):
     for form, path, body in (
         (COHERE, "/v2", {"model": "rerank-v3.5", "query": QUERY, "documents": ["one", "two"], "top_n": 2}),
         (TEI, "", {"query": QUERY, "texts": ["one", "two"], "raw_scores": False, "truncate": True}),
@@ -158,6 +158,21 @@ def test_the_wire_formats():
     assert user["role"] == "user"
     passages = [{"passage": 0, "text": "one"}, {"passage": 1, "text": "two"}]
     assert json.loads(user["content"]) == {"query": QUERY, "passages": passages}
+    for model in ("", " ", "two\nlines", "\x1b[31m"):
+        for kind in (CohereReranker, LLMReranker):
+            with pytest.raises(ConfigurationError, match="in one line, and not blank"):
+                kind(model)
+    for options, message in (
+        ({"batch_size": 0}, "batch_size must be between 1 and 100; got 0"),
+        ({"max_characters": 99}, "max_characters must be between 100 and 100,000; got 99"),
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            LLMReranker("m", **options)
+    for name in ("COHERE_API_KEY", "CO_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    for address in ("https://api.cohere.com/v2", "https://api.cohere.com/v2/"):
+        with pytest.raises(ConfigurationError, match="COHERE_API_KEY or CO_API_KEY"):
+            CohereReranker("rerank-v3.5", address)
 
 
 @every_form
@@ -237,24 +252,6 @@ def test_what_was_sent_is_in_no_message_and_no_log(form, faults, disorder):
 def test_out_of_range_parameters(form, options):
     with pytest.raises(ConfigurationError, match=f"{next(iter(options))} must be"):
         form.make("http://127.0.0.1:9", **options)
-
-
-def test_parameters_and_keys_of_single_forms(monkeypatch):
-    for model in ("", " ", "two\nlines", "\x1b[31m"):
-        for kind in (CohereReranker, LLMReranker):
-            with pytest.raises(ConfigurationError, match="in one line, and not blank"):
-                kind(model)
-    for options, message in (
-        ({"batch_size": 0}, "batch_size must be between 1 and 100; got 0"),
-        ({"max_characters": 99}, "max_characters must be between 100 and 100,000; got 99"),
-    ):
-        with pytest.raises(ConfigurationError, match=message):
-            LLMReranker("m", **options)
-    for name in ("COHERE_API_KEY", "CO_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
-    for address in ("https://api.cohere.com/v2", "https://api.cohere.com/v2/"):
-        with pytest.raises(ConfigurationError, match="COHERE_API_KEY or CO_API_KEY"):
-            CohereReranker("rerank-v3.5", address)
 
 
 # --- Cohere and TEI ---------------------------------------------------------------------------------------------------

@@ -3,7 +3,8 @@
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, aclosing
+from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given
@@ -11,12 +12,13 @@ from hypothesis import strategies as st
 
 from semlex.clock import Clock
 from semlex.errors import ConfigurationError, ConnectionFailedError, WorkAbandonedError
+from semlex.ingest.overlap import BatchWrites, ahead
 from semlex.models.local.fair_lock import FairLock
 from semlex.retriever.synchronous import LoopRunner, LoopThread
 from semlex.store.postgres.pool import ConnectionQueue
 from semlex.store.postgres.snapshot import Turns
 from tests.support.manual_clock import ManualClock
-from tests.support.waiting import LIMIT, Rounds, turns, until
+from tests.support.waiting import LIMIT, Rounds, eventually, turns, until
 
 
 class Opened:
@@ -57,7 +59,7 @@ def runner(opened):
     runner.close()
 
 
-async def test_results_errors_and_a_loop_that_goes_on(runner, opened):
+async def test_calls_end_with_their_caller_or_another_thread(runner, opened):
     found = await asyncio.gather(*(runner.awaited(opened.double, number) for number in range(20)))
     assert found == [(2 * number, "semlex-loop") for number in range(20)]
     with pytest.raises(KeyError, match="gone"):
@@ -70,9 +72,6 @@ async def test_results_errors_and_a_loop_that_goes_on(runner, opened):
     with pytest.raises(asyncio.CancelledError):
         await waiting
     assert await asyncio.to_thread(opened.ended.wait, 60)  # the call was stopped with its caller
-
-
-async def test_a_call_ends_when_another_thread_closes(runner, opened):
     waiting = asyncio.create_task(runner.awaited(opened.hang))
     assert await asyncio.to_thread(opened.began.wait, 60)
     await asyncio.to_thread(runner.close)
@@ -103,7 +102,7 @@ def test_ctrl_c_while_a_call_is_handed_over_ends_an_iteration(runner, opened, mo
 
 
 # --- a lock that is given to whom waits longest -----------------------------------------------------------------------
-def test_a_thread_that_comes_back_at_once_lets_the_waiting_one_in_first():
+def test_a_lock_is_given_in_turn_after_errors_and_by_those_who_give_up():
     turns, order = FairLock(), []
 
     def search():
@@ -119,26 +118,6 @@ def test_a_thread_that_comes_back_at_once_lets_the_waiting_one_in_first():
         order.append("batch 2")
     other.join(LIMIT)
     assert order == ["batch 1", "search", "batch 2"]
-
-
-@given(st.integers(2, 5), st.integers(1, 30))
-def test_one_at_a_time_in_the_order_of_arrival(threads, rounds):
-    turns, inside, most, total = FairLock(), [0], [0], [0]
-
-    def work(_):
-        for _ in range(rounds):
-            with turns, turns:
-                inside[0] += 1
-                most[0] = max(most[0], inside[0])
-                total[0] += 1
-                inside[0] -= 1
-
-    with ThreadPoolExecutor(threads) as workers:
-        assert len([*workers.map(work, range(threads))]) == threads
-    assert (most[0], total[0], turns._owner, list(turns._waiting)) == (1, threads * rounds, None, [])
-
-
-def test_an_error_inside_lets_the_next_one_in_and_giving_up_is_possible():
     turns = FairLock()
     for _ in range(2):
         with pytest.raises(ZeroDivisionError), turns:
@@ -157,6 +136,23 @@ def test_an_error_inside_lets_the_next_one_in_and_giving_up_is_possible():
     assert turns._owner is None
     with turns:
         pass
+
+
+@given(st.integers(2, 5), st.integers(1, 30))
+def test_one_at_a_time_in_the_order_of_arrival(threads, rounds):
+    turns, inside, most, total = FairLock(), [0], [0], [0]
+
+    def work(_):
+        for _ in range(rounds):
+            with turns, turns:
+                inside[0] += 1
+                most[0] = max(most[0], inside[0])
+                total[0] += 1
+                inside[0] -= 1
+
+    with ThreadPoolExecutor(threads) as workers:
+        assert len([*workers.map(work, range(threads))]) == threads
+    assert (most[0], total[0], turns._owner, list(turns._waiting)) == (1, threads * rounds, None, [])
 
 
 # --- readers whose answers arrive together go on in order, one in a round of the loop ---------------------------------
@@ -256,7 +252,7 @@ async def test_places_are_given_in_order_however_many_wait():
     assert queue.waiting == 0
 
 
-async def test_who_waits_while_nobody_goes_on_is_refused():
+async def test_who_waits_too_long_or_is_cancelled_keeps_no_place():
     clock, order = ManualClock(), list[int]()
     queue = ConnectionQueue(1, SECONDS, clock)
     first, second, third = (Caller(queue, number, order) for number in range(3))
@@ -270,9 +266,6 @@ async def test_who_waits_while_nobody_goes_on_is_refused():
     await turns()
     assert (order, queue.waiting) == ([0, 3], 0)
     await last.end()
-
-
-async def test_who_is_cancelled_leaves_the_queue_and_keeps_no_place():
     order = []
     queue = ConnectionQueue(1, SECONDS, ManualClock())
     first, second, third, fourth = (Caller(queue, number, order) for number in range(4))
@@ -313,9 +306,6 @@ async def test_timeouts_and_calls_come_at_their_times():
     clock.advance(5)
     await turns()
     assert called == [0, 1, 2, 3]
-
-
-async def test_a_timeout_ends_its_block_and_no_other():
     clock = ManualClock()
 
     async def limited(seconds):
@@ -374,3 +364,173 @@ def test_the_wait_of_a_thread_ends_when_its_time_has_passed():
     assert (found, clock.waits) == ([False], [])
     with clock.passing(1):
         assert not clock.wait(threading.Event(), 20)
+
+
+# --- items ahead of their caller, batches side by side ----------------------------------------------------------------
+class Source:
+    """Items that are made one after the other, and who is at work."""
+
+    def __init__(self, items, fails_at=None):
+        self.items, self.fails_at = items, fails_at
+        self.made = []
+        self.is_closed = False
+
+    async def __call__(self):
+        try:
+            for number, item in enumerate(self.items):
+                await asyncio.sleep(0)
+                if number == self.fails_at:
+                    raise RuntimeError
+                self.made.append(item)
+                yield item
+        finally:
+            self.is_closed = True
+
+    def through(self, stages):
+        return self() if not stages else ahead(self.through(stages - 1))
+
+
+@given(st.lists(st.integers(1), max_size=8), st.integers(1, 4))
+def test_the_same_items_however_many_stages(items, stages):
+    async def run():
+        source, taken = Source(items), []
+        async with aclosing(source.through(stages)) as stream:
+            async for item in stream:
+                taken.append(item)
+                await turns(20)
+                # One is with the caller; every stage holds one more.
+                assert len(source.made) <= len(taken) + stages
+        assert source.is_closed
+        return taken
+
+    assert asyncio.run(run()) == items
+
+
+async def test_the_next_one_is_made_meanwhile():
+    source = Source([1, 2, 3])
+    stream = ahead(source())
+    assert await anext(stream) == 1
+    await eventually(lambda: source.made == [1, 2])
+    await turns()  # and no further one
+    assert source.made == [1, 2]
+    await stream.aclose()
+    assert source.is_closed
+    assert source.made == [1, 2]
+    store = Store()
+    async with BatchWrites(2) as writes:
+        for number, one in enumerate("abc"):
+            await writes.begin(1, {one}, store.write(number, (frozenset(one), 3)))
+    assert store.most == 2
+
+
+@given(st.integers(0, 4), st.integers(1, 3))
+def test_what_was_made_before_an_error_is_given_on(fails_at, stages):
+    async def run():
+        source = Source(list(range(1, 6)), fails_at)
+        stream = source.through(stages)
+        assert [await anext(stream) for _ in range(fails_at)] == list(range(1, 1 + fails_at))
+        with pytest.raises(RuntimeError):
+            await anext(stream)
+        assert source.is_closed
+
+    asyncio.run(run())
+
+
+async def test_a_caller_that_is_cancelled_leaves_nobody_at_work():
+    source = Source(list(range(1, 1000)))
+
+    async def work():
+        async with aclosing(ahead(ahead(source()))) as stream:
+            async for _ in stream:
+                await asyncio.Event().wait()
+
+    before = asyncio.all_tasks()
+    task = asyncio.create_task(work())
+    await eventually(lambda: source.made == [1, 2, 3])  # one with the caller, one in each stage
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert source.is_closed
+    assert asyncio.all_tasks() == before
+
+
+# --- batches ----------------------------------------------------------------------------------------------------------
+
+Batch = tuple[frozenset[str], int]  # ids, and how many turns of the loop its write takes
+BATCHES = st.lists(st.tuples(st.frozensets(st.sampled_from("abcdef"), min_size=1), st.integers(0, 5)), max_size=8)
+
+
+@dataclass
+class Store:
+    """Who writes, and the last batch of each id."""
+
+    at_work: dict[int, frozenset[str]] = field(default_factory=dict)
+    most: int = 0
+    last: dict[str, int] = field(default_factory=dict)
+    cancelled: set[int] = field(default_factory=set)
+
+    async def write(self, number, batch, *, fails=False):
+        ids, count = batch
+        assert all(ids.isdisjoint(others) for others in self.at_work.values())
+        self.at_work[number] = ids
+        self.most = max(self.most, len(self.at_work))
+        try:
+            await turns(count)
+            if fails:
+                raise RuntimeError
+        except asyncio.CancelledError:
+            self.cancelled.add(number)
+            raise
+        finally:
+            del self.at_work[number]
+        self.last |= dict.fromkeys(ids, number)
+        return len(ids)
+
+
+@given(BATCHES, st.integers(1, 3))
+def test_the_last_batch_of_an_id_counts(batches, at_once):
+    store, told = Store(), [0]
+    writes = BatchWrites(at_once, told.append)
+
+    async def run():
+        async with writes:
+            for number, batch in enumerate(batches):
+                await writes.begin(10, batch[0], store.write(number, batch))
+
+    asyncio.run(run())
+    assert store.last == {one: number for number, (ids, _) in enumerate(batches) for one in ids}
+    assert store.most <= at_once
+    assert (writes.rows, writes.written) == (10 * len(batches), sum(len(ids) for ids, _ in batches))
+    assert told == [10 * done for done in range(len(batches) + 1)]
+
+
+@given(BATCHES.filter(len), st.integers(1, 3), st.data())
+def test_an_error_is_raised_and_what_was_beside_it_is_finished(batches, at_once, data):
+    store, wrong = Store(), data.draw(st.integers(0, len(batches) - 1))
+    begun = []
+    writes = BatchWrites(at_once)
+
+    async def run():
+        async with writes:
+            for number, batch in enumerate(batches):
+                await writes.begin(number, batch[0], store.write(number, batch, fails=number == wrong))
+                begun.append(number)
+
+    with pytest.raises(RuntimeError):
+        asyncio.run(run())
+    assert not store.at_work
+    assert not store.cancelled
+    assert writes.rows == sum(number for number in begun if number != wrong)
+
+
+@pytest.mark.parametrize("stops", [KeyboardInterrupt, asyncio.CancelledError])
+async def test_what_is_under_way_is_given_up_with_the_block(stops):
+    store = Store()
+    with pytest.raises(stops):  # noqa: PT012
+        async with BatchWrites(2) as writes:
+            for number, one in enumerate("ab"):
+                await writes.begin(1, {one}, store.write(number, (frozenset(one), 9)))
+            await asyncio.sleep(0)
+            raise stops
+    assert store.cancelled == {0, 1}
+    assert not store.at_work

@@ -151,7 +151,33 @@ def assembled(hits, tokens, around=NONE_AROUND, counting=LENGTH, same=None, **op
     )
 
 
-def test_hits_that_do_not_fit():
+# --- the text of a prompt ---------------------------------------------------------------------------------------------
+
+UNSEEN = "\0\x08\x1b\x7f\x85\u202e\u2066\u200b\ufeff\U000e0041\u00ad\u2028\r"
+
+
+@given(st.text() | st.text(st.characters(max_codepoint=127)) | st.text("a\r\n\t\x1c\x00\u00ad\u2028"), st.text())
+def test_nobody_sees_less_than_is_there(text, title):
+    source = ContextSource(1, title, title, text, ("a",))
+    mark = drawn_mark()
+    made = context_text([source], mark)
+    lines = made.split("\n")
+    assert (lines[3], lines[-1]) == (f"<<< {mark}", f">>> {mark}")
+    assert "\n".join(lines[4:-1]) == visible(text) == visible(visible(text))
+    assert lines[2].startswith("[1] ")
+    assert len(lines[2]) <= 2 * MAX_SHOWN + 10
+    assert not set(UNSEEN) & set(made)
+    assert source.text == text
+    assert visible(text) == chat.UNSEEN.sub("", chat.LINE_ENDS.sub("\n", text))
+
+
+def test_lines_stay_lines_and_hits_fit():
+    assert visible("a\r\nb\rc\u2028d\x0ce") == "a\nb\nc\nd\ne"
+    assert visible("👩\u200d👧 \u0646\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645\ta") == (
+        "👩\u200d👧 \u0646\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645\ta"
+    )
+    assert one_line(" a\n[2] b\t c\u2029d ") == "a [2] b c d"
+    assert one_line("a" * 150 + "b" * 150) == "a" * 99 + "…" + "b" * 100
     alone = assembled(HITS[:1], 10_000)
     around = Around(2)
     with_neighbours = assembled(HITS[:1], 10_000, around)
@@ -198,35 +224,6 @@ def test_hits_that_do_not_fit():
     assert made.sources[0].same_as == ("b.pdf, p. 3", "y")
     made = assembled([], 100)
     assert (made.text, made.sources, made.tokens, made.warnings) == ("", (), 0, ())
-
-
-# --- the text of a prompt ---------------------------------------------------------------------------------------------
-
-UNSEEN = "\0\x08\x1b\x7f\x85\u202e\u2066\u200b\ufeff\U000e0041\u00ad\u2028\r"
-
-
-@given(st.text() | st.text(st.characters(max_codepoint=127)) | st.text("a\r\n\t\x1c\x00\u00ad\u2028"), st.text())
-def test_nobody_sees_less_than_is_there(text, title):
-    source = ContextSource(1, title, title, text, ("a",))
-    mark = drawn_mark()
-    made = context_text([source], mark)
-    lines = made.split("\n")
-    assert (lines[3], lines[-1]) == (f"<<< {mark}", f">>> {mark}")
-    assert "\n".join(lines[4:-1]) == visible(text) == visible(visible(text))
-    assert lines[2].startswith("[1] ")
-    assert len(lines[2]) <= 2 * MAX_SHOWN + 10
-    assert not set(UNSEEN) & set(made)
-    assert source.text == text
-    assert visible(text) == chat.UNSEEN.sub("", chat.LINE_ENDS.sub("\n", text))
-
-
-def test_lines_stay_lines_and_joined_characters_joined():
-    assert visible("a\r\nb\rc\u2028d\x0ce") == "a\nb\nc\nd\ne"
-    assert visible("👩\u200d👧 \u0646\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645\ta") == (
-        "👩\u200d👧 \u0646\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645\ta"
-    )
-    assert one_line(" a\n[2] b\t c\u2029d ") == "a [2] b c d"
-    assert one_line("a" * 150 + "b" * 150) == "a" * 99 + "…" + "b" * 100
 
 
 # --- what is asked about a chunk --------------------------------------------------------------------------------------

@@ -110,7 +110,7 @@ def test_every_kind_of_file(tmp_path, pooling, graph):
     embedder.close()
 
 
-def test_settings_as_newer_versions_write_them_and_a_leading_part(tmp_path):
+def test_settings_of_newer_versions_and_exported_modules(tmp_path):
     folder = write_folder(tmp_path)
     write_json(folder / "1_Pooling" / "config.json", {"embedding_dimension": WIDTH, "pooling_mode": "cls"})
     assert OnnxEmbedder(str(folder)).identity.pooling == "cls"

@@ -75,7 +75,7 @@ JUDGEMENTS = {
 
 
 # What trec_eval prints for RUN and JUDGEMENTS.
-def test_measures_equal_trec_eval():
+def test_measures_and_weights_by_hand():
     for name, values in [
         ("ndcg@3", [0.369994, 0.6309298, 0.0, 0.0]),
         ("ndcg@10", [0.369994, 0.6309298, 0.0, 0.4344817]),
@@ -91,6 +91,14 @@ def test_measures_equal_trec_eval():
             metrics.measure_named(name)
     with pytest.raises(ConfigurationError, match="at least 1; got 0"):
         metrics.ndcg({}, {"q": {"a": 1}}, 0)
+    parts = Parts(["a", "a", "b", "a"], np.array([4.0, 3.0, 2.0, 1.0]), np.zeros(4), np.zeros((2, 4)))
+    assert ndcg_by_weight(parts, {"b": 1}, 2)[0] == pytest.approx(1 / math.log2(3))
+    parts = linear_parts([{"a": 6.0, "c": 4.0, "b": 2.0}, {"c": 0.5}])
+    assert parts.ids == ["a", "b", "c"]
+    assert (parts.keyword.tolist(), parts.vector.tolist()) == ([1.0, 0.0, 0.5], [0.0, 0.0, 1.0])
+    assert parts.ranks[0].tolist() == [1.0, 3.0, 2.0]
+    assert np.isnan(parts.ranks[1]).tolist() == [True, True, False]
+    assert linear_parts([{}, {}]).ids == []
 
 
 # --- significance --------------------------------------------------------------------------------------------------
@@ -172,17 +180,6 @@ def test_ndcg_by_weight_is_ndcg_of_the_fused_ranking(candidates, judgements, k):
             assert found[place] == pytest.approx(expected, abs=1e-12)
 
 
-def test_the_best_chunk_of_a_document_counts_and_linear_parts_by_hand():
-    parts = Parts(["a", "a", "b", "a"], np.array([4.0, 3.0, 2.0, 1.0]), np.zeros(4), np.zeros((2, 4)))
-    assert ndcg_by_weight(parts, {"b": 1}, 2)[0] == pytest.approx(1 / math.log2(3))
-    parts = linear_parts([{"a": 6.0, "c": 4.0, "b": 2.0}, {"c": 0.5}])
-    assert parts.ids == ["a", "b", "c"]
-    assert (parts.keyword.tolist(), parts.vector.tolist()) == ([1.0, 0.0, 0.5], [0.0, 0.0, 1.0])
-    assert parts.ranks[0].tolist() == [1.0, 3.0, 2.0]
-    assert np.isnan(parts.ranks[1]).tolist() == [True, True, False]
-    assert linear_parts([{}, {}]).ids == []
-
-
 def columns(queries, better, gain):
     """Values of queries that are the same at every weight but one."""
     noise = np.random.default_rng(5).uniform(0.3, 0.6, queries)
@@ -256,7 +253,7 @@ def test_what_was_noted_last_is_what_is_read(tmp_path_factory, given):
     assert folder.read() == {text: own for text, own in wanted.items() if own}
 
 
-def test_the_files_are_those_of_eval(tmp_path):
+def test_judgements_are_files_of_eval(tmp_path):
     folder = JudgementFolder(tmp_path)
     folder.note("how\tare keys\nrotated?", {"a b": 3, "c": 0})
     folder.note("where are they?", {"c": 1})

@@ -186,10 +186,6 @@ def test_commits_bars_and_commands(monkeypatch, bench):
     options = argparse.Namespace(quick=True, million=False, model_folder="/models/small")
     _, command = __main__.variant_and_command("onnx", options)
     assert command == "./x bench onnx --quick --model-folder small"
-
-
-# --- verdicts and tables --------------------------------------------------------------------------------------------
-def test_a_bar_is_met_or_not():
     for given, better, bar, verdict in [
         ((100,), "lower", 100, "met"),
         ((101,), "lower", 100, "not met (within 10 %)"),
@@ -201,6 +197,9 @@ def test_a_bar_is_met_or_not():
         figure = Figure.judged(*given, unit="", bar=bar, better=better)
         assert figure.verdict == verdict
         assert figure.met is (None if not verdict else verdict == "met")
+
+
+# --- verdicts and tables --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

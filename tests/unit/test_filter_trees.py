@@ -264,7 +264,7 @@ def test_levels():
         deep = deep.get("$or", [None])[0]  # so that it is not freed by recursion
 
 
-def test_conditions_and_bytes():
+def test_limits_and_known_parts():
     flat = [F("a") == number for number in range(MAX_CONDITIONS)]
     tree = functools.reduce(operator.or_, flat)
     assert (tree.depth, tree.conditions) == (1, MAX_CONDITIONS)
@@ -282,6 +282,12 @@ def test_conditions_and_bytes():
         lambda: tree_of_text("a == 1" + " " * 2**20),
     ):
         assert [one.code for one in refusals(make)] == ["too_long"]
+    tree = tree_of_text("year > 2020 and (lang == 'de' or lang == 'fr') and not draft == true and exists tags")
+    document = {"year": 2019, "lang": "en", "draft": True, "tags": ["a"]}
+    assert [str(part) for part in failing(tree, document)] == [
+        "year > 2020", 'lang == "de" or lang == "fr"', "draft != true",
+    ]  # fmt: skip
+    assert failing(tree, {"year": 2021, "lang": "de", "tags": []}) == []
 
 
 @given(st.text(st.sampled_from("ab.@\"' ()[]{},=<>!-+0123\\né%$:") | st.characters(), max_size=30))
@@ -301,12 +307,3 @@ def test_parts_fail_just_where_the_filter_does(tree, document):
     assert not any(holds(part, document) for part in parts)
     # Each is the smallest: no *and*, of which one part would say it.
     assert not any(isinstance(part, Group) and part.word == "and" for part in parts)
-
-
-def test_known_parts():
-    tree = tree_of_text("year > 2020 and (lang == 'de' or lang == 'fr') and not draft == true and exists tags")
-    document = {"year": 2019, "lang": "en", "draft": True, "tags": ["a"]}
-    assert [str(part) for part in failing(tree, document)] == [
-        "year > 2020", 'lang == "de" or lang == "fr"', "draft != true",
-    ]  # fmt: skip
-    assert failing(tree, {"year": 2021, "lang": "de", "tags": []}) == []

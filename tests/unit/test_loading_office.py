@@ -72,6 +72,17 @@ THREE_PAGES = pdf(
 
 
 def test_words_of_a_pdf_and_formats(monkeypatch):
+    for lines, joined in [
+        ("a data|ba|se of", "a database of"),
+        ("sta|tis|ti|cal", "statistical"),
+        ("a for|get|ful man; forgetful", "a forgetful man; forgetful"),
+        ("Springer|Verlag|ge", "Springer-Verlagge"),
+        ("float|ing|point; floating-point", "floating-point; floating-point"),
+        ("UTF|8|A", "UTF-8-A"),
+    ]:  # fmt: skip
+        for mark in ("\x02\n", "\x02", "\x02 \r\n"):
+            text = lines.replace("|", mark)
+            assert word_joiner([text, "for get data"])(text) == joined
     loaded = load("a.PDF", THREE_PAGES)
     assert loaded.text == "# Chapter\n\nOn one.\n\nOn three."
     assert [loaded.text[start:][:8] for start in loaded.pages] == ["# Chapte", "On three", "On three"]
@@ -113,20 +124,6 @@ def test_words_of_a_pdf_and_formats(monkeypatch):
         *("and databases of", "kind, multidimensional ones"),
     ):
         assert words in flat
-
-
-def test_a_word_on_several_lines_is_joined():
-    for lines, joined in [
-        ("a data|ba|se of", "a database of"),
-        ("sta|tis|ti|cal", "statistical"),
-        ("a for|get|ful man; forgetful", "a forgetful man; forgetful"),
-        ("Springer|Verlag|ge", "Springer-Verlagge"),
-        ("float|ing|point; floating-point", "floating-point; floating-point"),
-        ("UTF|8|A", "UTF-8-A"),
-    ]:  # fmt: skip
-        for mark in ("\x02\n", "\x02", "\x02 \r\n"):
-            text = lines.replace("|", mark)
-            assert word_joiner([text, "for get data"])(text) == joined
 
 
 MARKED = st.sampled_from(["data", "base", "well", "known", "-", " ", "A", "7"])

@@ -138,7 +138,7 @@ def test_numbers_and_mistakes_in_tables():
         assert "never closed" not in error.message
 
 
-def test_large_fields_and_long_front_matter(monkeypatch):
+def test_front_matter_and_what_was_left_out(monkeypatch):
     before = csv.field_size_limit()
     largest = "x" * MAX_FIELD_CHARACTERS
     assert texts(load("a.csv", f"a,b\n1,{largest}\n", text_fields=["b"])) == [largest]
@@ -156,6 +156,14 @@ def test_large_fields_and_long_front_matter(monkeypatch):
     )
     many = {f".{letter}": 1 for letter in "abcdefgh"}
     assert skipped_line({"format": many}) == "skipped: 1 .a, 1 .b, 1 .c, 1 .d, 1 .e, 1 .f, 2 of other kinds"
+    # A reader whose steps grow with the square of the length would need 80,000,000,000, which is hours.
+    monkeypatch.setattr("semlex.ingest.loaders.markdown.MAX_VALUE_CHARACTERS", 1_000_000)
+    for piece in ("a", " ", '"', "'", "[", "a: ", "- ", "#", "a:\n", "\\", "---", "'' ", "[a,"):
+        filling = piece * (400_000 // len(piece))
+        for before in ("", "a: ", "a: [", 'a: "', "title: "):
+            text = f"---\n{before}{filling}\n---\n"
+            is_rule = not (before + filling).strip()
+            assert read_front_matter(text).end == (0 if is_rule else len(text))
 
 
 # --- JSON Lines -------------------------------------------------------------------------------------------------------
@@ -398,17 +406,6 @@ def test_front_matter():
 def test_any_front_matter_is_read_or_left_out(text):
     found = read_front_matter(f"---\n{text}\n---\n")
     json.dumps(found.metadata, allow_nan=False)
-
-
-def test_long_front_matter_is_read_to_its_end(monkeypatch):
-    """A reader whose steps grow with the square of the length would need 80,000,000,000, which is hours."""
-    monkeypatch.setattr("semlex.ingest.loaders.markdown.MAX_VALUE_CHARACTERS", 1_000_000)
-    for piece in ("a", " ", '"', "'", "[", "a: ", "- ", "#", "a:\n", "\\", "---", "'' ", "[a,"):
-        filling = piece * (400_000 // len(piece))
-        for before in ("", "a: ", "a: [", 'a: "', "title: "):
-            text = f"---\n{before}{filling}\n---\n"
-            is_rule = not (before + filling).strip()
-            assert read_front_matter(text).end == (0 if is_rule else len(text))
 
 
 # --- what was left out ------------------------------------------------------------------------------------------------

@@ -82,7 +82,7 @@ def test_all_chunks_of_a_document_are_one_passage(found):
         assert len(passages) == (1 + len(breaks) if document.chunks else 0)
 
 
-def test_lines_between_chunks_are_as_in_the_document_and_added_documents_are_alone():
+def test_chunks_side_by_side_and_gone():
     text = "# A\n\none two\n\n\n## B\r\n\r\n    three four\n" + "five " * 30
     [passage] = joined(stored(0, text, "markdown", SETTINGS).chunks)
     assert len(passage.text) == len(text.rstrip())
@@ -104,6 +104,10 @@ def test_lines_between_chunks_are_as_in_the_document_and_added_documents_are_alo
     assert [(one.text, one.char_start, one.char_end) for one in joined(chunks)] == [
         (f"text {n}", None, None) for n in range(3)
     ]
+    document = stored(0, "one two three\n\n" * 30, "markdown", SETTINGS)
+    hits = [hit_of(chunk, rank) for rank, chunk in enumerate(document.chunks[:3], 1)]
+    chunks = [document.chunks[0], replace(document.chunks[1], text="another text")]
+    assert [one.hit for one in placed(hits, chunks, Around())] == hits[:1]
 
 
 # --- what stands around ----------------------------------------------------------------------------------------------
@@ -145,13 +149,6 @@ def test_neighbours_sections_and_parents(found, around):
             assert set(ids) == slow_around(one.hit, hits, everything, around)
 
 
-def test_what_is_gone_or_changed_is_missing():
-    document = stored(0, "one two three\n\n" * 30, "markdown", SETTINGS)
-    hits = [hit_of(chunk, rank) for rank, chunk in enumerate(document.chunks[:3], 1)]
-    chunks = [document.chunks[0], replace(document.chunks[1], text="another text")]
-    assert [one.hit for one in placed(hits, chunks, Around())] == hits[:1]
-
-
 # --- near-duplicates, hits of a document ------------------------------------------------------------------------------
 def slow_reduction(hits, share):
     kept = []
@@ -178,19 +175,6 @@ def slow_reduction(hits, share):
 def test_near_duplicates_against_a_slow_twin(found, share):
     _, hits = found
     assert without_near_duplicates(hits, share) == slow_reduction(hits, share)
-
-
-def test_a_near_duplicate_is_borne_by_the_better_hit():
-    text = "Every key is rotated after ninety days, and its holder is told a week before."
-    other = text.replace("Every", "each").replace("week", "WEEK")
-    hits = [SearchResult(one, id=name) for one, name in ((text, "a"), ("Something else.", "b"), (other, "c"))]
-    assert [(hit.id, [one.id for one in same]) for hit, same in without_near_duplicates(hits, 0.8)] == [
-        ("a", ["c"]),
-        ("b", []),
-    ]
-    assert len(without_near_duplicates(hits, 1)) == 3
-    hits = [SearchResult("t", id=str(n), source_document=name) for n, name in enumerate(["a", "a", "", "", "a"])]
-    assert [hit.id for hit in at_most_per_document(hits, 1)] == ["0", "2", "3"]
 
 
 @pytest.mark.slow
@@ -239,7 +223,7 @@ def test_diversity_against_a_slow_twin(found, diversity):
         assert gains[chosen[turn].id] >= max(gains.values()) - 1e-9
 
 
-def test_diversity_and_relevance_by_hand():
+def test_diversity_and_near_duplicates_by_hand():
     hits = [SearchResult("t", id=str(n), fused_score=1 - n / 10) for n in range(6)]
     same = {hit.id: np.ones(2, dtype=np.float32) for hit in hits}
     for diversity in (0, 0.5, 1):
@@ -250,6 +234,16 @@ def test_diversity_and_relevance_by_hand():
     for scores in [{}, {"vector_score": None}, {"fused_score": 0.5}]:
         hits = [SearchResult("t", id=str(n), **scores) for n in range(3)]
         assert relevances(hits).tolist() == ([1, 1, 1] if "fused_score" in scores else [1, 0.5, 0])
+    text = "Every key is rotated after ninety days, and its holder is told a week before."
+    other = text.replace("Every", "each").replace("week", "WEEK")
+    hits = [SearchResult(one, id=name) for one, name in ((text, "a"), ("Something else.", "b"), (other, "c"))]
+    assert [(hit.id, [one.id for one in same]) for hit, same in without_near_duplicates(hits, 0.8)] == [
+        ("a", ["c"]),
+        ("b", []),
+    ]
+    assert len(without_near_duplicates(hits, 1)) == 3
+    hits = [SearchResult("t", id=str(n), source_document=name) for n, name in enumerate(["a", "a", "", "", "a"])]
+    assert [hit.id for hit in at_most_per_document(hits, 1)] == ["0", "2", "3"]
 
 
 # --- a document put together again of its chunks ----------------------------------------------------------------------

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.text import Text
 
@@ -29,6 +29,8 @@ from semlex.errors import ConfigurationError
 from semlex.ingest.files.discovery import FileProblem
 from semlex.ingest.progress import IndexReport, Progress
 from semlex.progress import ProgressLines
+from semlex.server.mcp.access import OFFERS
+from semlex.server.mcp.presentation import FOR_THE_PERSON, TOOLS, cleaned, in_tools, tool_result
 from semlex.store.query.chunks import excerpts_of
 from semlex.types.results import SearchResult, SearchResults
 
@@ -116,15 +118,12 @@ def test_marks_are_told_from_the_texts_own_stars(words):
     assert marked(text) == found
 
 
-def test_two_parts_and_a_text_that_is_not_the_contents():
+def test_two_parts_are_marked_and_a_heading_takes_one_line(monkeypatch):
     content = "the **first** vault. " + "And so on. " * 40 + "*blueprints* end"
     excerpt = excerpt_of(content)
     assert " … " in excerpt
     assert "".join(marked(marked_text(excerpt, content, "bold"))) == "vaultblueprints"
     assert marked_text("**other** text", content, "bold") == Text("**other** text")
-
-
-def test_a_long_heading_takes_one_line_and_a_terminal_gets_bold_words(monkeypatch):
     long = hit("text", source_document="keys.md", place="line 9", heading_path=("Keys", "Client.post(path, " * 30))
     streams = Streams(monkeypatch, is_terminal=True)
     print_results(SearchResults([long]), as_json=False)
@@ -218,7 +217,7 @@ def test_lines_have_the_keys_of_the_objects_that_have_them(values, names, header
     assert all(line.count("\t") == len(names) - 1 and line.isprintable() == ("\t" not in line) for line in lines)
 
 
-def test_names_stand_between_commas_and_keys_inside_of_objects():
+def test_names_stand_between_commas_and_what_no_object_has_is_told(capsys):
     value = {"metadata": {"year": 2020, "a.b": 1}, "path": ["x", "y"], "hits": [{"id": 1}, {"id": 2}, {}]}
     columns = Columns(("metadata.year", "metadata.a.b", "path.1", "path.7", "hits.id"), as_json=False, header=False)
     assert printed(columns, value) == ["2020\t1\ty\t\t[1, 2]"]
@@ -226,9 +225,6 @@ def test_names_stand_between_commas_and_keys_inside_of_objects():
         assert columns.names == ("id", "line")
     with pytest.raises(ConfigurationError, match="commas"), choosing(" ,", as_json=False, header=True):
         pass
-
-
-def test_what_no_object_has_is_told(capsys):
     columns = Columns(("id", "metadata.yaer"), as_json=False, header=True)
     assert printed(columns, {"id": "x", "metadata": {"year": 1}}) == ["id\tmetadata.yaer", "x\t"]
     assert "'metadata.yaer': did you mean metadata.year" in capsys.readouterr().err
@@ -359,3 +355,43 @@ def test_a_pdf_is_opened_at_its_page_or_refused(tmp_path, monkeypatch):
     assert editor.viewer_command(path, "p. 36", 36) == [str(tmp_path / "okular"), "--page", "36", "/d/a.pdf"]
     with pytest.raises(ConfigurationError, match=r"own program at sheet Prices, row 4$"):
         editor.viewer_command(Path("/d/a.xlsx"), "sheet Prices, row 4", None)
+
+
+# --- what an assistant is shown ---------------------------------------------------------------------------------------
+
+ALL = {offer.name for offer in OFFERS}
+READING = {offer.name for offer in OFFERS if offer.reads_only}
+
+
+def test_commands_are_tools_where_there_are_some():
+    for message, told in [
+        ("damaged; rebuild it with: semlex maintain reindex", "damaged; rebuild it with: the tool reindex_collection"),
+        ("semlex index FOLDER makes one", "the tool index_folder makes one"),
+        ("read: semlex index '/a b/c.md' --collection x (a file)", "read: the tool index_folder (a file)"),
+        ("semlex maintain reindex --collection x, then go on", "the tool reindex_collection, then go on"),
+        ("semlex maintain optimize merges them", "the tool optimize_search merges them"),
+        ("semlex fields add year number", f"semlex fields add year number{FOR_THE_PERSON}"),
+        ("semlex models fill --collection x", f"semlex models fill --collection x{FOR_THE_PERSON}"),
+        ("nothing to do", "nothing to do"),
+        ("semlexx index", "semlexx index"),
+    ]:  # fmt: skip
+        assert in_tools(message, ALL) == told
+    message = "damaged; rebuild it with: semlex maintain reindex"
+    assert in_tools(message, READING) == message + FOR_THE_PERSON
+    assert set(TOOLS.values()) <= ALL
+
+
+# --- results ----------------------------------------------------------------------------------------------------------
+
+texts = st.text(max_size=30) | st.text(st.characters(max_codepoint=127), max_size=30)
+
+
+@given(text=texts, metadata=st.dictionaries(texts, texts | st.lists(texts, max_size=2), max_size=3))
+@example(text="a\rb", metadata={})
+@example(text="a\x1bb", metadata={})
+@example(text="a\\rb", metadata={"\x0c": "\x08"})
+@example(text="é\u200bü", metadata={})
+def test_the_structure_is_cleaned(text, metadata):
+    """The slow twin cleans every result."""
+    value = {"collection": "a", "chunk": {"content": text, "metadata": metadata, "page": None}, "start": 0}
+    assert tool_result(value, text).structured_content == cleaned(value)

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import datetime as dt
 import inspect
 import json
 import math
@@ -9,7 +10,8 @@ import pickle
 import pydoc
 import re
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
 from types import SimpleNamespace
 from uuid import UUID
 
@@ -32,6 +34,7 @@ from semlex import (
 )
 from semlex.errors import MissingExtraError
 from semlex.ingest.given_documents import documents_in
+from semlex.json_values import id_text, json_scalar, json_tree
 from semlex.retriever.json_fallback import hit_of
 from semlex.types.results import HitMetadata
 
@@ -165,24 +168,6 @@ def test_vectors():
 # --- queries and hits -----------------------------------------------------------------------------------------------
 
 
-def test_scores_are_read_beside_the_metadata_and_are_no_part_of_it():
-    own = {"reviewed": True, "rank": None}
-    view = HitMetadata(own, 0.75, None)
-    assert (view["similarity"], view.get("similarity"), view["rerank_score"]) == (0.75, 0.75, None)
-    assert (view.get("rerank_score", 0.0), view.get("rank", 1), view.get("other", 2)) == (0.0, None, 2)
-    assert view == own
-    assert dict(view) == own
-    assert {**view} == view | {} == own
-    assert json.loads(json.dumps(view)) == own
-    assert "similarity" not in view
-    with pytest.raises(KeyError):
-        view["other"]
-    for twin in (copy.copy(view), copy.deepcopy(view), pickle.loads(pickle.dumps(view))):  # noqa: S301 - our own
-        assert (twin["similarity"], dict(twin)) == (0.75, own)
-    assert HitMetadata({"similarity": "mine"}, 0.75, None)["similarity"] == "mine"
-    assert HitMetadata({"similarity": "mine"}, 0.75, None).get("similarity") == "mine"
-
-
 def results():
     time = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     metadata = HitMetadata({"a": [1, {"b": None}]}, 0.5, None)
@@ -220,7 +205,7 @@ def test_results_become_json_and_documents(monkeypatch):
 
 
 # --- as people look at them -----------------------------------------------------------------------------------------
-def test_hits_as_mappings_and_in_help():
+def test_hits_and_scores():
     text = "secret " * 1000
     hit = SearchResult(text, {"note": text}, "a'b", source_document="docs/keys.md", place="line 9", rank=2)
     hit.excerpt, hit.vector_score, hit.keyword_score, hit.fused_score = text, 0.123456, None, 0.0
@@ -244,6 +229,21 @@ def test_hits_as_mappings_and_in_help():
         assert json.loads(json.dumps(made)) == made
         assert (made["id"], made["parent_id"], made["metadata"]) == (told, told, {"key": str(KEY)})
         assert hit_of(document).id == shown
+    own = {"reviewed": True, "rank": None}
+    view = HitMetadata(own, 0.75, None)
+    assert (view["similarity"], view.get("similarity"), view["rerank_score"]) == (0.75, 0.75, None)
+    assert (view.get("rerank_score", 0.0), view.get("rank", 1), view.get("other", 2)) == (0.0, None, 2)
+    assert view == own
+    assert dict(view) == own
+    assert {**view} == view | {} == own
+    assert json.loads(json.dumps(view)) == own
+    assert "similarity" not in view
+    with pytest.raises(KeyError):
+        view["other"]
+    for twin in (copy.copy(view), copy.deepcopy(view), pickle.loads(pickle.dumps(view))):  # noqa: S301 - our own
+        assert (twin["similarity"], dict(twin)) == (0.75, own)
+    assert HitMetadata({"similarity": "mine"}, 0.75, None)["similarity"] == "mine"
+    assert HitMetadata({"similarity": "mine"}, 0.75, None).get("similarity") == "mine"
 
 
 def frame(**columns):
@@ -252,7 +252,7 @@ def frame(**columns):
     return SimpleNamespace(columns=list(columns), to_dict=lambda orient: {"records": rows}[orient])
 
 
-def test_documents_are_made_of_mappings_and_data_frames():
+def test_data_frames(monkeypatch):
     [one] = documents_in([{"text": "a", "id": "x", "year": 2024, "metadata": {"b": 1}}])
     assert (one.content, one.id, one.metadata) == ("a", "x", {"b": 1, "year": 2024})
     first, second = documents_in(frame(content=["a", "b"], year=[2024, math.nan], text=["own", None]))
@@ -270,9 +270,6 @@ def test_documents_are_made_of_mappings_and_data_frames():
     ):
         with pytest.raises(ValidationError, match=message):
             documents_in(wrong)
-
-
-def test_a_data_frame_of_hits_needs_pandas_and_has_keys_columns_and_metadata_of_rows(monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(MissingExtraError, match=r"needs the package 'pandas': pip install pandas"):
         SearchResults().to_pandas()
@@ -282,3 +279,61 @@ def test_a_data_frame_of_hits_needs_pandas_and_has_keys_columns_and_metadata_of_
     of_row = {"key": 0, "price": 3, "columns.id": 0, "metadata.text": 1, "metadata.price": 2}
     assert first.items() >= of_row.items()
     assert first.keys() - second.keys() == of_row.keys()
+
+
+# --- values of Python and NumPy as JSON -------------------------------------------------------------------------------
+
+EAST = timezone(timedelta(hours=2))
+NUMBER = UUID("12345678-1234-5678-1234-567812345678")
+
+
+class NoTime(datetime):
+    """Like NaT of pandas: equal to nothing, not even itself."""
+
+    def __eq__(self, other):
+        return False
+
+    def __ne__(self, other):
+        return True
+
+    __hash__ = None
+
+
+def test_what_is_stored():
+    for value, stored in [
+        (datetime(2026, 1, 31, 1, 30, tzinfo=EAST), "2026-01-30T23:30:00+00:00"),
+        (datetime(2026, 1, 31, 1, 30, 0, 5), "2026-01-31T01:30:00.000005"),  # noqa: DTZ001
+        (NoTime(2026, 1, 31), None),
+        (date(2026, 1, 31), "2026-01-31"),
+        (np.datetime64("2026-01-31T01:30:00.123456789"), "2026-01-31T01:30:00.123456"),
+        (np.datetime64("2026-01"), "2026-01-01"),
+        (np.datetime64("NaT"), None),
+        (NUMBER, str(NUMBER)),
+        (Decimal("19.90"), 19.9),
+        (Decimal("1E+3"), 1000),
+        (np.int64(2**60), 2**60),
+        (np.uint8(255), 255),
+        (np.float32(0.5), 0.5),
+        (np.float64(0.1), 0.1),
+        (np.bool_(True), True),
+    ]:  # fmt: skip
+        found = json_scalar(value)
+        assert (type(found), found) == (type(stored), stored)
+        assert json_tree({"a": [value, (value, {"b": value})]}) == {"a": [stored, [stored, {"b": stored}]]}
+    for value in [
+        *("text", 5, 0.5, True, None, b"bytes", dt.time(1), timedelta(1), np.timedelta64(1, "s"), np.complex64(1)),
+        *(np.datetime64(2**62, "D"), datetime.max.replace(tzinfo=timezone(timedelta(hours=-1)))),
+    ]:  # fmt: skip
+        assert json_scalar(value) is value
+    assert all(math.isnan(json_scalar(Decimal(text))) for text in ("NaN", "sNaN", "Infinity"))
+    assert [id_text(one) for one in (5, -1, np.int32(7), NUMBER, "x")] == ["5", "-1", "7", str(NUMBER), "x"]
+    for other in (True, 1.0, None, 10**5000, np.bool_(True)):
+        assert id_text(other) is other
+
+
+FIRST, LAST = datetime.min + timedelta(1), datetime.max - timedelta(1)  # noqa: DTZ901
+
+
+@given(st.lists(st.datetimes(FIRST, LAST, timezones=st.sampled_from([UTC, EAST]))))
+def test_texts_of_times_have_the_order_of_time(times):
+    assert list(map(json_scalar, sorted(times))) == sorted(map(json_scalar, times))

@@ -66,7 +66,7 @@ def test_the_two_scores_decide_together(pairs, weight):
     assert weight == 0 or places(ordered([(0.1, score) for score in scores], weight)) == by(scores)
 
 
-def test_mixed_scores_by_hand():
+def test_mixed_scores_and_term_overlap():
     hits = ordered([(3.0, 0.0), (1.0, 1.0)], 0.75)  # z: 1 and -1; -1 and 1
     assert [(hit.id, hit.mixed_score) for _, hit in hits] == [("1", 0.5), ("0", -0.5)]
     hits = ordered([(9.0, 0.2), (1.0, 0.4), (0.0, 0.9)], 0.5)
@@ -75,6 +75,18 @@ def test_mixed_scores_by_hand():
     for weight in [0.0, 0.5, 1.0]:
         ((_, hit),) = ordered([(0.9, 0.25)], weight)
         assert (hit.rerank_score, hit.mixed_score) == (0.25, 0.0)
+    assert isinstance(RERANKER, Reranker)
+    assert RERANKER.identity == "term-overlap/1"
+    RERANKER.close()
+    assert RERANKER.score("red", []).shape == (0,)
+    with pytest.raises(ValidationError, match="row 1: text holds half of a surrogate pair"):
+        RERANKER.score("red", ["fine", "\udfff"])
+    with pytest.raises(ValidationError, match="must be a"):
+        RERANKER.score(None, ["fine"])
+    flag = cancellation.Flag()
+    flag.set()
+    with cancellation.abandoned_by(flag), pytest.raises(WorkAbandonedError):
+        RERANKER.score("red", ["red"])
 
 
 # --- the words that a query and a text share --------------------------------------------------------------------------
@@ -107,21 +119,6 @@ def test_scores_equal_the_definition(query, texts):
     assert scores.dtype == np.float32
     assert scores.tolist() == np.array([slow_score(query, text) for text in texts], dtype=np.float32).tolist()
     assert ((scores >= 0) & (scores <= 1)).all()
-
-
-def test_term_overlap_is_a_reranker():
-    assert isinstance(RERANKER, Reranker)
-    assert RERANKER.identity == "term-overlap/1"
-    RERANKER.close()
-    assert RERANKER.score("red", []).shape == (0,)
-    with pytest.raises(ValidationError, match="row 1: text holds half of a surrogate pair"):
-        RERANKER.score("red", ["fine", "\udfff"])
-    with pytest.raises(ValidationError, match="must be a"):
-        RERANKER.score(None, ["fine"])
-    flag = cancellation.Flag()
-    flag.set()
-    with cancellation.abandoned_by(flag), pytest.raises(WorkAbandonedError):
-        RERANKER.score("red", ["red"])
 
 
 # --- a cross-encoder as an ONNX file ----------------------------------------------------------------------------------

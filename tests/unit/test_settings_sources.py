@@ -343,7 +343,7 @@ def test_a_bad_file_keeps_the_old_settings_and_says_so():
         assert watched.reload().changed == ()
 
 
-def test_a_file_that_appears_goes_or_is_trusted_is_a_change(tmp_path):
+def test_named_and_changing_files_are_read_again(tmp_path, monkeypatch):
     with world() as folder:
         watched = WatchedSettings()
         os.chdir(tmp_path)  # the settings stay those of the folder where the program began
@@ -357,9 +357,6 @@ def test_a_file_that_appears_goes_or_is_trusted_is_a_change(tmp_path):
         assert watched.has_changed()
         assert watched.reload().changed == ("data_dir",)
         os.chdir(folder)
-
-
-def test_a_named_file_is_the_only_one_and_the_environment_is_read_again(monkeypatch):
     with world(own="top_k = 9\n", files={"semlex.toml": "top_k = 8\n", "mine.json": '{"rag": {"topK": 7}}'}) as folder:
         watched = WatchedSettings(folder / "mine.json")
         assert (watched.settings.top_k, watched.files) == (7, (folder / "mine.json",))
