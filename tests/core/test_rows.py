@@ -16,10 +16,6 @@ BUDGET = st.integers(1, 20_000)
 ROWS = st.integers(1, 70)
 
 
-def plan(lengths, budget, rows, padded):
-    return _core.plan_batches(np.array(lengths, dtype=np.int64), token_budget=budget, max_rows=rows, padded=padded)
-
-
 def cost(lengths, batch, padded):
     chosen = [lengths[row] for row in batch]
     return max(chosen) * len(chosen) if padded else sum(chosen)
@@ -38,7 +34,9 @@ def slow_batches(lengths, budget, rows, padded):
 @example([], 1, 1, True)
 @given(LENGTHS, BUDGET, ROWS, st.booleans())
 def test_a_plan_is_its_twin(lengths, budget, rows, padded):
-    found, expected = plan(lengths, budget, rows, padded), slow_batches(lengths, budget, rows, padded)
+    given_rows = np.array(lengths, dtype=np.int64)
+    found = _core.plan_batches(given_rows, token_budget=budget, max_rows=rows, padded=padded)
+    expected = slow_batches(lengths, budget, rows, padded)
     assert found.order.tolist() == [row for batch in expected for row in batch]
     assert found.boundaries.tolist() == [*accumulate(map(len, expected), initial=0)]
     assert found.order[found.inverse].tolist() == list(range(len(lengths)))

@@ -157,14 +157,11 @@ UNSUPPORTED = [
     ({"normalizer": None}, "pre_tokenizer null"),
     ({"pre_tokenizer": {"type": "WhitespaceSplit"}}, "pre_tokenizer WhitespaceSplit, together with a normalizer"),
     ({"model.byte_fallback": False}, "without byte_fallback"),
-    ({"model.ignore_merges": True}, "ignore_merges true"),
-    ({"model.vocab": without("<0x41>")}, "256 bytes"),
+    ({"model.ignore_merges": True}, "ignore_merges true"), ({"model.vocab": without("<0x41>")}, "256 bytes"),
     ({"model.vocab": without("▁"), "model.merges": []}, "without the token ▁"),
-    (joined("<0x0A>", "a"), "token of a byte"),
-    (joined("a", "<0x0A>"), "token of a byte"),
-    ({"added_tokens.0.normalized": True}, "normalized true"),
-    ({"model.dropout": 0.5}, "dropout 0.5, expected 0"),
-]
+    (joined("<0x0A>", "a"), "token of a byte"), (joined("a", "<0x0A>"), "token of a byte"),
+    ({"added_tokens.0.normalized": True}, "normalized true"), ({"model.dropout": 0.5}, "dropout 0.5, expected 0"),
+]  # fmt: skip
 
 
 def test_files_of_other_kinds_are_named(tmp_path, monkeypatch):

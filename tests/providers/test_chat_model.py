@@ -216,11 +216,8 @@ def test_models_by_name_and_parameters(monkeypatch):
         with pytest.raises(ConfigurationError):
             choose_chat_model(name)
     for options, message in [
-        ({"model": " "}, "in one line, and not blank"),
-        ({"pause": 0}, "pause"),
-        ({"seconds": "3"}, "seconds"),
-        ({"attempts": 0}, "attempts must be between 1 and 20"),
-        ({"base_url": "ftp://x"}, "must have the form"),
+        ({"model": " "}, "in one line, and not blank"), ({"pause": 0}, "pause"), ({"seconds": "3"}, "seconds"),
+        ({"attempts": 0}, "attempts must be between 1 and 20"), ({"base_url": "ftp://x"}, "must have the form"),
     ]:  # fmt: skip
         with pytest.raises(ConfigurationError, match=message):
             OpenAIChatModel(**{"model": "m", "base_url": "http://127.0.0.1:1/v1", **options})
@@ -261,32 +258,28 @@ def model(double):
 def test_lines(database_url, caplog):
     with sync_opened(database_url, "none") as retriever:
         for case, fault in HOSTILE.items():
-            check_lines(retriever, case, fault, caplog)
+            texts = [ROTATE, "Keys are stored in a vault."]
+            with chat_server(say) as double, closing(model(double)) as chat:
+                retriever.add_texts(texts, ids=["a", "b"])
+                # Whatever the server does, all chunks are there and found, and the report says why they have no line.
+                double.then(*[fault] * 8)
+                report = retriever.documents.enrich(Enrichment(chat, concurrency=1, on_failure="plain"))
+                assert (report.written, report.failed) == (0, 2), case
+                assert report.first_failure
+                assert {hit.content for hit in retriever.search("rotate vault")} == set(texts)
+                # Asked for a line about its own text first, it is an error, and nothing is written.
+                double._faults.clear()
+                double.then(*[fault] * 4)
+                with pytest.raises(ModelError, match="no descriptions are written: ") as caught:
+                    retriever.documents.enrich(chat)
+                assert retriever.search("zyxwv") == []
+                # When the server is well again, the next run asks for what is lacking.
+                double._faults.clear()
+                assert retriever.documents.enrich(chat).written == 2
+                assert len(retriever.search("zyxwv")) == 2
+            told = [report.first_failure, str(caught.value), caplog.text]
+            assert not [secret for secret in (KEY, ROTATE) if any(secret in text for text in told)], case
             retriever.delete(["a", "b"])
-
-
-def check_lines(retriever, case, fault, caplog):
-    texts = [ROTATE, "Keys are stored in a vault."]
-    with chat_server(say) as double, closing(model(double)) as chat:
-        retriever.add_texts(texts, ids=["a", "b"])
-        # Whatever the server does, all chunks are there and found, and the report says why they have no line.
-        double.then(*[fault] * 8)
-        report = retriever.documents.enrich(Enrichment(chat, concurrency=1, on_failure="plain"))
-        assert (report.written, report.failed) == (0, 2), case
-        assert report.first_failure
-        assert {hit.content for hit in retriever.search("rotate vault")} == set(texts)
-        # Asked for a line about its own text first, it is an error, and nothing is written.
-        double._faults.clear()
-        double.then(*[fault] * 4)
-        with pytest.raises(ModelError, match="no descriptions are written: ") as caught:
-            retriever.documents.enrich(chat)
-        assert retriever.search("zyxwv") == []
-        # When the server is well again, the next run asks for what is lacking.
-        double._faults.clear()
-        assert retriever.documents.enrich(chat).written == 2
-        assert len(retriever.search("zyxwv")) == 2
-    told = [report.first_failure, str(caught.value), caplog.text]
-    assert not [secret for secret in (KEY, ROTATE) if any(secret in text for text in told)], case
 
 
 @pytest.mark.parametrize(

@@ -38,13 +38,11 @@ from tests.support.properties import SAME_SURROUNDINGS, examples
 pytestmark = pytest.mark.usefixtures("no_keys", "pauses")
 
 
-def shuffled(content):
-    content["data"].reverse()
-
-
 # --- right answers, in spite of everything ----------------------------------------------------------------------------
 
-passing = st.one_of(st.sampled_from(RETRIED).map(status), st.sampled_from([cut, altered(shuffled)]))
+passing = st.one_of(
+    st.sampled_from(RETRIED).map(status), st.sampled_from([cut, altered(lambda content: content["data"].reverse())])
+)
 
 
 @pytest.mark.slow
@@ -146,10 +144,6 @@ def entry(row, **changes):
     return lambda content: content["data"][row].update(changes)
 
 
-def encoded(*values):
-    return base64.b64encode(np.array(values, dtype="<f4").tobytes()).decode()
-
-
 NO_NUMBERS = (
     *(None, "%%%%", "QUJDREU=", ["1.0"] * DIMENSIONS, [[1.0] * DIMENSIONS], [True] * DIMENSIONS, [None] * DIMENSIONS),
     [10**400] * DIMENSIONS,
@@ -183,7 +177,8 @@ def test_answers_that_cannot_be_used(embeddings, embedder_at):
         ([1.0] * (DIMENSIONS - 1), ModelMismatchError, "dimension 7, and 8 before"),
         ([], ModelMismatchError, "dimension 0, and 8 before"),
     ):
-        for sent in (values, encoded(*(float("inf") if value == 1e300 else value for value in values))):
+        numbers = [float("inf") if value == 1e300 else value for value in values]
+        for sent in (values, base64.b64encode(np.array(numbers, dtype="<f4").tobytes()).decode()):
             embeddings.then(altered(entry(1, embedding=sent)))
             with pytest.raises(error, match=message):
                 embedder_at(embeddings).embed_documents(["first", "second", "third"])
@@ -379,14 +374,12 @@ def test_keys_and_parameters(monkeypatch, embeddings, embedder_at):
         with pytest.raises(ConfigurationError, match=f"needs a key: set the environment variable {variable}$"):
             make()
     for options, message in [
-        ({"model": " "}, "in one line, and not blank"),
-        ({"model": "a\nb"}, "in one line, and not blank"),
+        ({"model": " "}, "in one line, and not blank"), ({"model": "a\nb"}, "in one line, and not blank"),
         ({"batch_size": 0}, "batch_size must be between 1 and 2,048"),
         ({"batch_size": 2049}, "batch_size must be between 1 and 2,048"),
         ({"dimensions": 0}, "dimensions must be between 1 and "),
         ({"dimensions": "8"}, "dimensions must be an int; got a str"),
-        ({"timeout": 0}, "timeout must be"),
-        ({"concurrency": 0}, "concurrency must be"),
+        ({"timeout": 0}, "timeout must be"), ({"concurrency": 0}, "concurrency must be"),
         ({"instruction": "a", "query_prompt": "b"}, "contradict each other"),
     ]:  # fmt: skip
         with pytest.raises(ConfigurationError, match=message):

@@ -103,10 +103,8 @@ def test_a_kind_that_needs_a_package_says_so(file, monkeypatch):
 
 def test_a_model_that_is_behind_no_server_has_its_own(file):
     for model, message in [
-        (None, "name such a model, or leave"),
-        ("none", "name such a model, or leave"),
-        ("static", "static has its own"),
-        ("org/model", "org/model has its own"),
+        (None, "name such a model, or leave"), ("none", "name such a model, or leave"),
+        ("static", "static has its own"), ("org/model", "org/model has its own"),
         (HashEmbedder(8), "give the tokenizer to your embedder"),
     ]:  # fmt: skip
         with pytest.raises(ConfigurationError, match=f"name of a model behind a server: {message}"):

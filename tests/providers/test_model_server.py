@@ -182,10 +182,8 @@ def test_addresses_hosts_and_parameters():
                 ModelServer(address)
             assert "hunter2" not in str(caught.value)
     for address, host, is_local in [
-        ("http://localhost:11434/v1/", "localhost:11434", True),
-        ("http://127.8.9.1", "127.8.9.1", True),
-        ("http://[::1]:80/v1", "[::1]:80", True),
-        ("https://API.openai.com/v1", "api.openai.com", False),
+        ("http://localhost:11434/v1/", "localhost:11434", True), ("http://127.8.9.1", "127.8.9.1", True),
+        ("http://[::1]:80/v1", "[::1]:80", True), ("https://API.openai.com/v1", "api.openai.com", False),
         ("http://localhost.example/", "localhost.example", False),
         ("http://10.0.0.1:8000", "10.0.0.1:8000", False),
     ]:  # fmt: skip

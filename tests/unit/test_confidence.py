@@ -214,10 +214,8 @@ def test_parts_that_are_not_known_and_results_in_words():
     assert (SearchResults().support, SearchResults([hit]).support) == ("unlikely", "unsure")
     assert set(SUPPORT_TEXT) == set(ORDER)
     for judged, together in [
-        (["unlikely", "unlikely"], "unlikely"),
-        (["unlikely", "unsure"], "unsure"),
-        (["unsure", "unlikely", "likely"], "likely"),
-        ([], "unsure"),
+        (["unlikely", "unlikely"], "unlikely"), (["unlikely", "unsure"], "unsure"),
+        (["unsure", "unlikely", "likely"], "likely"), ([], "unsure"),
     ]:  # fmt: skip
         searched = {str(number): SearchResults(support=one) for number, one in enumerate(judged)}
         assert KnowledgeResults(searched=searched).support == together

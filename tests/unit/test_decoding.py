@@ -176,14 +176,12 @@ def test_any_document_is_refused_or_repaired_in_its_place(text, title, own, titl
 
 def test_faulty_loaders_and_choices_are_refused():
     for loaded, code in [
-        (LoadedDocument(b"bytes"), "loader_failed"),
-        (LoadedDocument("x", title=5), "loader_failed"),
+        (LoadedDocument(b"bytes"), "loader_failed"), (LoadedDocument("x", title=5), "loader_failed"),
         (LoadedDocument("x", structure="wiki"), "loader_failed"),
         (LoadedDocument("x y", records=[Record(0, 1, structure="wiki")]), "loader_failed"),
         (LoadedDocument("x", metadata={"a": {1}}), "loader_failed"),
         (LoadedDocument("x", metadata={"a": float("nan")}), "loader_failed"),
-        (LoadedDocument("x", pages=["one"]), "loader_failed"),
-        (LoadedDocument("x", format="a\0"), "loader_failed"),
+        (LoadedDocument("x", pages=["one"]), "loader_failed"), (LoadedDocument("x", format="a\0"), "loader_failed"),
         (LoadedDocument("x", encoding="a\ud800"), "loader_failed"),
         (LoadedDocument("x", metadata={"a": "x" * (1 << 20)}), "metadata_too_large"),
     ]:  # fmt: skip

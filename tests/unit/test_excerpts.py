@@ -60,13 +60,11 @@ LOGIN = f"…\n{CODE.replace('login', '**login**')}Sessions are kept. They end w
 
 def test_sentences_long_lines_and_places():
     for query, text, wanted in [
-        ("current session", GUIDE, SESSION),
-        ("browsers", GUIDE, "… They end with the **browser**."),
+        ("current session", GUIDE, SESSION), ("browsers", GUIDE, "… They end with the **browser**."),
         ("login", GUIDE, LOGIN),
         ("rotating", TIP, "**Rotate** a key every ninety days. Then tell people.\n**rotate** --key"),
         ("nothing", "No such word. Here.", "No such word. Here."),
-        (None, "# Title\n\nOne. Two.", "One. Two."),
-        (None, "# Title", "# Title"),
+        (None, "# Title\n\nOne. Two.", "One. Two."), (None, "# Title", "# Title"),
         ("gate", "a " * 300 + "gate " + "b " * 300, None),
         ("stars", "Two **stars** and *stars*.", "Two **stars** and ***stars***."),
     ]:  # fmt: skip

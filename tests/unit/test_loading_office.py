@@ -211,12 +211,9 @@ def worker(tmp_path, monkeypatch, clock):
 def test_a_parser_that_misbehaves(worker, clock):
     assert worker.read("good", b"123").text == "good 3"
     for name, code, survives in (
-        ("grows", "too_big", True),
-        ("raises", "parser_failed", True),
-        ("long", "too_big", True),
-        ("dies", "parser_failed", False),
-        ("hangs", "too_slow", False),
-    ):
+        ("grows", "too_big", True), ("raises", "parser_failed", True), ("long", "too_big", True),
+        ("dies", "parser_failed", False), ("hangs", "too_slow", False),
+    ):  # fmt: skip
         before = worker.pid
         with ThreadPoolExecutor() as threads:
             reading = threads.submit(worker.read, name, b"")

@@ -123,10 +123,8 @@ def test_numbers_and_mistakes_in_tables():
     for table, options, code, words in [
         ("a,b\n1,2\n1,2,3\n", {}, "bad_row", "line 3 has 3 fields, the header has 2"),
         ('a,b\n"x\ny",2\n1\n', {}, "bad_row", "line 4 has 1 field, the header has 2"),
-        ('a,b\n1,"never closed\n2,3\n', {}, "bad_row", "line 2"),
-        ('a,b\n1,"x"y\n', {}, "bad_row", "line 2"),
-        ("a,,b\n", {}, "bad_header", "column 2 has no name"),
-        ("a,b,a\n", {}, "bad_header", "columns 1 and 3"),
+        ('a,b\n1,"never closed\n2,3\n', {}, "bad_row", "line 2"), ('a,b\n1,"x"y\n', {}, "bad_row", "line 2"),
+        ("a,,b\n", {}, "bad_header", "column 2 has no name"), ("a,b,a\n", {}, "bad_header", "columns 1 and 3"),
         ("name,text\n", {"text_fields": ["texts"]}, "unknown_field", "did you mean 'text'? The fields are 'name'"),
         ("name,text\n", {"id_field": "id"}, "unknown_field", "unknown field 'id'"),
         ("id,b\n1,2\n ,3\n", {"id_field": "id"}, "missing_id", "line 3"),
@@ -250,11 +248,9 @@ def test_notebooks():
         ("before = 0", "code:r", (), 1),
         ("# Guide\nintro\n## Load ##\n```\n# no heading\n```\n", "markdown", (), 2),
         ("load()\n\nred\ntwo\n\n" + "o" * 2000, "code:r", ("Guide", "Load"), 3),
-        ("still there\n", "markdown", ("Guide", "Load"), 4),
-        ("## Clean\nof dust\n", "markdown", ("Guide",), 4),
-        ("# Other\nend", "markdown", (), 4),
-        ("as it is", "plain", ("Other",), 5),
-    ]
+        ("still there\n", "markdown", ("Guide", "Load"), 4), ("## Clean\nof dust\n", "markdown", ("Guide",), 4),
+        ("# Other\nend", "markdown", (), 4), ("as it is", "plain", ("Other",), 5),
+    ]  # fmt: skip
     assert loaded.title == "Guide"
     output = {"output_type": "pyout", "text": "2"}
     cells = [
@@ -312,15 +308,8 @@ def test_chunks_of_json():
     below = load("a.json", json.dumps({"version": 3, "chunks": items}))
     assert (below.text, below.records, below.metadata) == (loaded.text, loaded.records, {"version": 3})
     other = (
-        "",
-        "{}",
-        "[]",
-        "{not json",
-        '{"chunks": []}',
-        '[{"chunk_id": 1}]',
-        '["chunk_id", "chunk_text"]',
-        "[" * DEEP,
-    )
+        "", "{}", "[]", "{not json", '{"chunks": []}', '[{"chunk_id": 1}]', '["chunk_id", "chunk_text"]', "[" * DEEP,
+    )  # fmt: skip
     for content in other:
         loaded = CodeLoader().load(file_of("a.json", content), LoadOptions())
         assert load("a.json", content) == replace(loaded, format="code")

@@ -90,18 +90,15 @@ def test_chunks_of_json_and_their_rules():
 
 def test_every_rule():
     for change, expected in [
-        ({"chunk_id": ""}, ("chunk_id", "blank")),
-        ({"chunk_id": "é" * 257}, ("chunk_id", "too_long")),
-        ({"chunk_text": " \n"}, ("chunk_text", "blank")),
-        ({"chunk_text": "a\0b"}, ("chunk_text", "nul")),
+        ({"chunk_id": ""}, ("chunk_id", "blank")), ({"chunk_id": "é" * 257}, ("chunk_id", "too_long")),
+        ({"chunk_text": " \n"}, ("chunk_text", "blank")), ({"chunk_text": "a\0b"}, ("chunk_text", "nul")),
         ({"chunk_text": 5}, ("chunk_text", "wrong_type")),
         ({"source_document": "\ud800"}, ("source_document", "lone_surrogate")),
         ({"token_count": 0}, ("token_count", "out_of_range")),
         ({"token_count": "342"}, ("token_count", "wrong_type")),
         ({"token_count": True}, ("token_count", "wrong_type")),
         ({"token_count": 2**31}, ("token_count", "out_of_range")),
-        ({"summary": "s" * 501}, ("summary", "too_long")),
-        ({"summary": None}, ("summary", "wrong_type")),
+        ({"summary": "s" * 501}, ("summary", "too_long")), ({"summary": None}, ("summary", "wrong_type")),
         ({"subsection_title": "Receptors"}, ("subsection_title", "wrong_type")),
         ({"subsection_title": ["a", 2]}, ("subsection_title", "wrong_type")),
     ]:  # fmt: skip
@@ -109,10 +106,8 @@ def test_every_rule():
         assert codes(VectorDocument, embedding=[1.0], **CHUNK | change) == {expected}
         ChunkMetadata(**CHUNK | {"summary": "s" * 500, "chunk_id": "é" * 256, "chunk_text": "x"})
     for query, expected in [
-        ({}, ("query", "missing")),
-        ({"query_text": " "}, ("query", "blank")),
-        ({"query_text": 5}, ("query", "wrong_type")),
-        ({"query_text": "x" * 4097}, ("query", "too_long")),
+        ({}, ("query", "missing")), ({"query_text": " "}, ("query", "blank")),
+        ({"query_text": 5}, ("query", "wrong_type")), ({"query_text": "x" * 4097}, ("query", "too_long")),
         ({"query_text": "x", "top_k": "5"}, ("top_k", "wrong_type")),
         ({"query_text": "x", "top_k": 1001}, ("top_k", "out_of_range")),
         ({"query_text": "x", "filters": ["a"]}, ("filters", "wrong_type")),
