@@ -14,20 +14,8 @@ from hypothesis import strategies as st
 from semlex import _core
 from semlex.errors import DamagedSegmentError
 from tests.support import stored_format_files
+from tests.support import stored_format_reader as plain
 from tests.support.stored_format_files import CHUNKS, DEAD, FOLDER, SEGMENT_ID, TOMBSTONE_ID
-from tests.support.stored_format_reader import (
-    HEADER,
-    LONG,
-    ROW,
-    SHARED,
-    TOMBSTONE,
-    VERSION,
-    DamagedError,
-    Segment,
-    open_blob,
-    read_segment,
-    read_tombstone,
-)
 
 CONTENTS = json.loads((FOLDER / "contents.json").read_text(encoding="utf-8"))
 GOLDEN_HEADER = (FOLDER / "header.bin").read_bytes()
@@ -37,9 +25,9 @@ GOLDEN_ROWS = [
 ]
 # Kind, owner, key and blob of each golden file.
 GOLDEN_BLOBS = [
-    (HEADER, SEGMENT_ID, b"", GOLDEN_HEADER),
-    (TOMBSTONE, TOMBSTONE_ID, b"", GOLDEN_TOMBSTONE),
-    *((ROW, SEGMENT_ID, key, data) for key, data in GOLDEN_ROWS),
+    (plain.HEADER, SEGMENT_ID, b"", GOLDEN_HEADER),
+    (plain.TOMBSTONE, TOMBSTONE_ID, b"", GOLDEN_TOMBSTONE),
+    *((plain.ROW, SEGMENT_ID, key, data) for key, data in GOLDEN_ROWS),
 ]
 
 
@@ -58,12 +46,12 @@ def holding(chunks):
         for term, frequency in Counter(chunks[keyword_id]).items():
             terms.setdefault(term.encode(), []).append((keyword_id, frequency))
     lengths = {keyword_id: sum(not term.startswith("=") for term in own) for keyword_id, own in chunks.items()}
-    return Segment(lengths, terms)
+    return plain.Segment(lengths, terms)
 
 
 def seal(kind, owner, key, content):
-    covered = bytes([VERSION, kind]) + owner + len(key).to_bytes(8, "little") + key + content
-    return bytes([VERSION]) + zlib.crc32(covered).to_bytes(4, "little") + content
+    covered = bytes([plain.VERSION, kind]) + owner + len(key).to_bytes(8, "little") + key + content
+    return bytes([plain.VERSION]) + zlib.crc32(covered).to_bytes(4, "little") + content
 
 
 def read_with_semlex(header, rows):
@@ -75,25 +63,25 @@ def read_with_semlex(header, rows):
     except ValueError as error:
         assert "rows must be sorted by their first term" in str(error)  # noqa: PT017
         return None
-    return read_segment(bytes(16), merged.header, list(zip(merged.first_terms, merged.data, strict=True)))
+    return plain.read_segment(bytes(16), merged.header, list(zip(merged.first_terms, merged.data, strict=True)))
 
 
 def read_plainly(header, rows):
     try:
-        return read_segment(SEGMENT_ID, header, rows)
-    except DamagedError:
+        return plain.read_segment(SEGMENT_ID, header, rows)
+    except plain.DamagedError:
         return None
 
 
 def test_golden_files():
     assert (CONTENTS["segment_id"], CONTENTS["tombstone_id"]) == (SEGMENT_ID.hex(), TOMBSTONE_ID.hex())
-    segment = read_segment(SEGMENT_ID, GOLDEN_HEADER, GOLDEN_ROWS)
+    segment = plain.read_segment(SEGMENT_ID, GOLDEN_HEADER, GOLDEN_ROWS)
     assert [*map(list, segment.lengths.items())] == CONTENTS["lengths"]
     assert {term.decode(): [*map(list, own)] for term, own in segment.terms.items()} == CONTENTS["terms"]
-    ranges = read_tombstone(TOMBSTONE_ID, GOLDEN_TOMBSTONE)
+    ranges = plain.read_tombstone(TOMBSTONE_ID, GOLDEN_TOMBSTONE)
     assert [one for first, last in ranges for one in range(first, last + 1)] == CONTENTS["dead"]
     assert len(ranges) < len(CONTENTS["dead"])
-    assert [data[5] for _, data in GOLDEN_ROWS] == [SHARED, LONG, SHARED]
+    assert [data[5] for _, data in GOLDEN_ROWS] == [plain.SHARED, plain.LONG, plain.SHARED]
     assert stored_format_files.files() == {path.name: path.read_bytes() for path in FOLDER.iterdir()}
     page = (FOLDER.parents[2] / "docs" / "design" / "stored-format.md").read_text(encoding="utf-8")
     shown = re.findall(r"^    ((?:[0-9a-f]{2} )+) ", page, re.MULTILINE)
@@ -118,11 +106,11 @@ def test_golden_files():
     for kind, owner, key, blob in GOLDEN_BLOBS:
         for place in range(len(blob)):
             changed = blob[:place] + bytes([blob[place] ^ 1]) + blob[place + 1 :]
-            with pytest.raises(DamagedError, match="checksum"):
-                open_blob(kind, owner, key, changed)
+            with pytest.raises(plain.DamagedError, match="checksum"):
+                plain.open_blob(kind, owner, key, changed)
         for other in ((kind % 3 + 1, owner, key), (kind, bytes(16), key), (kind, owner, key + b"x")):
-            with pytest.raises(DamagedError, match="checksum"):
-                open_blob(*other, blob)
+            with pytest.raises(plain.DamagedError, match="checksum"):
+                plain.open_blob(*other, blob)
 
 
 words = st.sampled_from(["a", "ab", "abc", "b", "ß", "語", "x" * 128, "x" * 127 + "y"]) | st.text(
@@ -136,7 +124,7 @@ segments = st.dictionaries(ids, st.lists(words, max_size=12), max_size=40)
 @given(chunks=segments)
 @example(chunks={0: ["="]})
 def test_the_plain_reader_reads_what_semlex_builds(chunks):
-    assert read_segment(SEGMENT_ID, *build(chunks)) == holding(chunks)
+    assert plain.read_segment(SEGMENT_ID, *build(chunks)) == holding(chunks)
 
 
 @settings(deadline=None)
@@ -156,13 +144,15 @@ def test_the_plain_reader_reads_long_lists(count, every, frequencies):
         for number in range(count)
     }
     header, rows = build(chunks)
-    assert read_segment(SEGMENT_ID, header, rows) == holding(chunks)
-    assert len(range(0, count, every)) <= 512 or LONG in {data[5] for _, data in rows}
+    assert plain.read_segment(SEGMENT_ID, header, rows) == holding(chunks)
+    assert len(range(0, count, every)) <= 512 or plain.LONG in {data[5] for _, data in rows}
 
 
 @given(dead=st.lists(ids))
 def test_the_plain_reader_reads_tombstones(dead):
-    ranges = read_tombstone(TOMBSTONE_ID, _core.encode_tombstone(TOMBSTONE_ID, _core.IdSet(np.array(dead, np.int64))))
+    ranges = plain.read_tombstone(
+        TOMBSTONE_ID, _core.encode_tombstone(TOMBSTONE_ID, _core.IdSet(np.array(dead, np.int64)))
+    )
     assert [one for first, last in ranges for one in range(first, last + 1)] == sorted(set(dead))
 
 
@@ -191,20 +181,20 @@ def changed(content, how):
 def test_both_readers_refuse_the_same(chunks, of_header, of_row, which):
     """Contents that are damaged, under checksums that fit."""
     header, rows = (GOLDEN_HEADER, list(GOLDEN_ROWS)) if chunks is None else build(chunks)
-    header = seal(HEADER, SEGMENT_ID, b"", changed(header[5:], of_header))
+    header = seal(plain.HEADER, SEGMENT_ID, b"", changed(header[5:], of_header))
     if rows:
         key, data = rows[which % len(rows)]
-        rows[which % len(rows)] = key, seal(ROW, SEGMENT_ID, key, changed(data[5:], of_row))
+        rows[which % len(rows)] = key, seal(plain.ROW, SEGMENT_ID, key, changed(data[5:], of_row))
     assert read_plainly(header, rows) == read_with_semlex(header, rows)
 
 
 @settings(deadline=None)
 @given(how=changes)
 def test_both_readers_refuse_the_same_tombstones(how):
-    tombstone = seal(TOMBSTONE, TOMBSTONE_ID, b"", changed(GOLDEN_TOMBSTONE[5:], how))
+    tombstone = seal(plain.TOMBSTONE, TOMBSTONE_ID, b"", changed(GOLDEN_TOMBSTONE[5:], how))
     try:
-        ranges = read_tombstone(TOMBSTONE_ID, tombstone)
-    except DamagedError:
+        ranges = plain.read_tombstone(TOMBSTONE_ID, tombstone)
+    except plain.DamagedError:
         with pytest.raises(DamagedSegmentError):
             _core.decode_tombstone(TOMBSTONE_ID, tombstone)
         return

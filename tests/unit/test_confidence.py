@@ -11,16 +11,7 @@ from hypothesis import strategies as st
 from semlex.errors import ConfigurationError
 from semlex.evaluation.calibrate import area, brier, calibration_error, cross_validated, fitted
 from semlex.retriever.handle import read_curve, write_curve
-from semlex.types.confidence import (
-    CURVES,
-    SUPPORT_TEXT,
-    WORDS,
-    ConfidenceCurve,
-    CurveFigures,
-    Evidence,
-    SupportCurve,
-    support_of,
-)
+from semlex.types import confidence
 from semlex.types.results import KnowledgeResults, SearchResult, SearchResults
 from tests.support.curves import curve
 
@@ -119,9 +110,9 @@ def test_figures_are_those_of_slow_twins(found):
     st.none() | st.floats(0, 1),
 )
 def test_a_curve_comes_back_from_json(slope, intercept, name, count, auc):
-    figures = CurveFigures(ece=0.1, ece_base=0.2, brier=0.3, brier_base=0.4, auc=auc, auc_cosine=auc)
+    figures = confidence.CurveFigures(ece=0.1, ece_base=0.2, brier=0.3, brier_base=0.4, auc=auc, auc_cosine=auc)
     made = curve(slope, intercept, identity_key=name, model=name, pairs=count, figures=figures)
-    assert ConfidenceCurve.from_dict(json.loads(json.dumps(made.to_dict())), "it") == made
+    assert confidence.ConfidenceCurve.from_dict(json.loads(json.dumps(made.to_dict())), "it") == made
 
 
 @given(st.floats(0.01, 100), st.floats(-50, 50), st.floats(0.001, 0.999))
@@ -153,7 +144,7 @@ def test_what_is_no_curve_or_probability_is_refused():
         ({"figures": {}}, "damaged"), ({"figures": None}, "damaged"), ({"depth": None}, "damaged"),
     ]:  # fmt: skip
         with pytest.raises(ConfigurationError, match=f"it .*{told}"):
-            ConfidenceCurve.from_dict(curve().to_dict() | change, "it")
+            confidence.ConfidenceCurve.from_dict(curve().to_dict() | change, "it")
 
 
 def test_files(tmp_path):
@@ -174,45 +165,47 @@ def test_files(tmp_path):
 
 ORDER = ["unlikely", "unsure", "likely"]
 EVIDENCE = st.builds(
-    Evidence,
+    confidence.Evidence,
     words=st.none() | st.floats(0, 8),
     overlap=st.none() | st.floats(0, 1),
     similarity=st.none() | st.floats(-1, 1),
     background=st.none() | st.floats(-1, 1),
     nearness=st.none() | st.floats(0, 6),
 )
-MODELS = st.sampled_from([None, "unknown", *CURVES])
+MODELS = st.sampled_from([None, "unknown", *confidence.CURVES])
 
 
 @given(EVIDENCE, MODELS, st.floats(0, 8))
 def test_more_of_the_words_never_make_an_answer_less_likely(evidence, model, more):
-    one = support_of(evidence, model, coverage=0.5, chunks=100)
+    one = confidence.support_of(evidence, model, coverage=0.5, chunks=100)
     if evidence.words is not None:
-        better = support_of(replace(evidence, words=evidence.words + more), model, coverage=0.5, chunks=100)
+        better = confidence.support_of(replace(evidence, words=evidence.words + more), model, coverage=0.5, chunks=100)
         assert ORDER.index(better) >= ORDER.index(one)
-    assert support_of(evidence, model, coverage=1.0, chunks=1) == "likely"
-    assert support_of(evidence, model, coverage=0.1, chunks=9) != "unlikely"
-    if evidence.words is None and model not in CURVES:
+    assert confidence.support_of(evidence, model, coverage=1.0, chunks=1) == "likely"
+    assert confidence.support_of(evidence, model, coverage=0.1, chunks=9) != "unlikely"
+    if evidence.words is None and model not in confidence.CURVES:
         assert one == "unsure"
 
 
 def test_parts_that_are_not_known_and_results_in_words():
-    curve = SupportCurve(intercept=1.0, words=2.0, nearness=-0.5)
+    curve = confidence.SupportCurve(intercept=1.0, words=2.0, nearness=-0.5)
     assert curve.parts == ("words", "nearness")
-    assert curve.logit(Evidence(words=3, nearness=2, overlap=0.5)) == pytest.approx(1 + 6 - 1)
-    assert curve.logit(Evidence(words=3)) is None
-    assert [support_of(Evidence(words=words), None, coverage=0.5, chunks=10) for words in (0, 1, 2)] == ORDER
-    assert support_of(Evidence(words=0), None, coverage=0.09, chunks=1) == "unlikely"
-    assert WORDS.parts == ("words",)
-    for curves in CURVES.values():
-        assert any(set(curve.parts) == {one.name for one in fields(Evidence)} for curve in curves)
+    assert curve.logit(confidence.Evidence(words=3, nearness=2, overlap=0.5)) == pytest.approx(1 + 6 - 1)
+    assert curve.logit(confidence.Evidence(words=3)) is None
+    assert [
+        confidence.support_of(confidence.Evidence(words=words), None, coverage=0.5, chunks=10) for words in (0, 1, 2)
+    ] == ORDER
+    assert confidence.support_of(confidence.Evidence(words=0), None, coverage=0.09, chunks=1) == "unlikely"
+    assert confidence.WORDS.parts == ("words",)
+    for curves in confidence.CURVES.values():
+        assert any(set(curve.parts) == {one.name for one in fields(confidence.Evidence)} for curve in curves)
     hit = SearchResult("text", id="a", rank=1)
     found = SearchResults([hit], support="unlikely")
     assert repr(found).startswith("SearchResults, hybrid, probably not in here: 1 hit\n")
     assert ">probably not in here</p>" in found._repr_html_()
     assert found.to_dict()["support"] == "unlikely"
     assert (SearchResults().support, SearchResults([hit]).support) == ("unlikely", "unsure")
-    assert set(SUPPORT_TEXT) == set(ORDER)
+    assert set(confidence.SUPPORT_TEXT) == set(ORDER)
     for judged, together in [
         (["unlikely", "unlikely"], "unlikely"), (["unlikely", "unsure"], "unsure"),
         (["unsure", "unlikely", "likely"], "likely"), ([], "unsure"),

@@ -7,26 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semlex import (
-    Answer,
-    AnswerSentence,
-    ChunkMetadata,
-    Citation,
-    Context,
-    ContextSource,
-    Document,
-    DocumentHits,
-    Explanation,
-    Facet,
-    Facets,
-    FacetValue,
-    KnowledgeHit,
-    KnowledgeResults,
-    Reason,
-    SearchResult,
-    SearchResults,
-    StoredChunk,
-)
+import semlex
 from semlex.types.checkups import AskedHeading, Checkup, DocumentCheckup, LeftOut, Share
 from semlex.types.display import MAX_ROWS, UNSAFE, marked, marked_parts, shortened
 
@@ -73,33 +54,36 @@ class Elements(HTMLParser):
 def hits_of(words):
     a, b, c, d = words
     return [
-        SearchResult(a, id=b, rank=1, source_document=c, place=d, vector_score=0.25, excerpt=d, heading_path=(a, d)),
-        SearchResult(d, id=a, rank=2, fused_score=-0.0001, excerpt=f"x **{a}** … {b}"),
+        semlex.SearchResult(
+            a, id=b, rank=1, source_document=c, place=d, vector_score=0.25, excerpt=d, heading_path=(a, d)
+        ),
+        semlex.SearchResult(d, id=a, rank=2, fused_score=-0.0001, excerpt=f"x **{a}** … {b}"),
     ]
 
 
 def sample(words):
     """One of each kind of value that is shown, full of the words."""
     a, b, c, d = words
-    found = SearchResults(hits_of(words), warnings=[c], fusion="score")
-    known = KnowledgeHit(a, id=b, rank=1, collection=c, collection_rank=1, merge_score=0.5, excerpt=d)
-    sources = (ContextSource(1, a, b, c, (d,)), ContextSource(2, d, "", b, (a,), place=d))
-    context = Context(a, sources, 12, (found[0],), found, (b,))
-    cited = (Citation(1, a, b, "exact", place=c), Citation(2, d, c, "not found"))
+    found = semlex.SearchResults(hits_of(words), warnings=[c], fusion="score")
+    known = semlex.KnowledgeHit(a, id=b, rank=1, collection=c, collection_rank=1, merge_score=0.5, excerpt=d)
+    sources = (semlex.ContextSource(1, a, b, c, (d,)), semlex.ContextSource(2, d, "", b, (a,), place=d))
+    context = semlex.Context(a, sources, 12, (found[0],), found, (b,))
+    cited = (semlex.Citation(1, a, b, "exact", place=c), semlex.Citation(2, d, c, "not found"))
     missed = AskedHeading(a, (b,), c, None, "below_top_k", (d,))
+    values = [semlex.FacetValue(b, 1), semlex.FacetValue([c], 2)]
     share = Share(1, 2, 0.5, (0.1, 0.9))
     return [
         found,
         found[0],
-        DocumentHits(1, a, b, c, hits_of(words)),
-        KnowledgeResults([known], skipped={a: b}, searched={c: found}),
+        semlex.DocumentHits(1, a, b, c, hits_of(words)),
+        semlex.KnowledgeResults([known], skipped={a: b}, searched={c: found}),
         known,
         context,
         sources[0],
-        Answer(a, (AnswerSentence(b, cited),), context, 0.5, warnings=(d,)),
-        Answer(a, (), context, refused=d),
-        Facets({a: Facet(a, [FacetValue(b, 1), FacetValue([c], 2)], 3)}, warnings=[d], exact=False),
-        Explanation(a, b, (Reason("not_stored", c, d),), notes=(a,)),
+        semlex.Answer(a, (semlex.AnswerSentence(b, cited),), context, 0.5, warnings=(d,)),
+        semlex.Answer(a, (), context, refused=d),
+        semlex.Facets({a: semlex.Facet(a, values, 3)}, warnings=[d], exact=False),
+        semlex.Explanation(a, b, (semlex.Reason("not_stored", c, d),), notes=(a,)),
         Checkup(
             "words", "hybrid", b, 5, 2, 9, LeftOut(), share, share, {1: 0.5}, {},
             (DocumentCheckup(a, b, 3, (missed,)),),
@@ -116,9 +100,14 @@ def test_documents_bring_no_elements_into_a_notebook_and_steer_nothing(words):
             assert UNSAFE.search(page) is None
             Elements(page)
     long = [word * 200 for word in words]
-    for value in [*sample(long), *sample(words), Document(long[0], id=words[1]), StoredChunk(long[0], id=long[1])]:
+    for value in [
+        *sample(long),
+        *sample(words),
+        semlex.Document(long[0], id=words[1]),
+        semlex.StoredChunk(long[0], id=long[1]),
+    ]:
         shown = repr(value)
-        if isinstance(value, Explanation):  # a value of names and figures: all of it is told
+        if isinstance(value, semlex.Explanation):  # a value of names and figures: all of it is told
             continue
         assert len(shown) < 2_000
         assert UNSAFE.search(shown) is None
@@ -126,9 +115,9 @@ def test_documents_bring_no_elements_into_a_notebook_and_steer_nothing(words):
 
 
 def test_searches_are_tables_and_lines_of_hits():
-    found = SearchResults(
+    found = semlex.SearchResults(
         [
-            SearchResult(
+            semlex.SearchResult(
                 "Rotate a key.", id="a", rank=1, source_document="keys.md", place="line 9",
                 heading_path=("Keys",), vector_score=-0.00001, fused_score=0.91234, excerpt="Rotate a **key**.",
             )
@@ -138,31 +127,37 @@ def test_searches_are_tables_and_lines_of_hits():
     page = Elements(found._repr_html_())
     assert page.text == "perhaps in hereplacevectorfusedexcerpt1keys.md:9Keys0.0000.912Rotate a key.note: late"
     assert "<mark>key</mark>" in found._repr_html_()
-    assert Elements(SearchResults(warnings=["late"])._repr_html_()).text == "nothing foundnote: late"
-    many = SearchResults([SearchResult("text", id=str(number)) for number in range(MAX_ROWS + 5)])
+    assert Elements(semlex.SearchResults(warnings=["late"])._repr_html_()).text == "nothing foundnote: late"
+    many = semlex.SearchResults([semlex.SearchResult("text", id=str(number)) for number in range(MAX_ROWS + 5)])
     assert Elements(many._repr_html_()).text.endswith("… and 5 more")
     hits = [
-        SearchResult(
+        semlex.SearchResult(
             "Rotate a key every\nninety days.", id=str(number), rank=number, fused_score=1 / number, vector_score=0.5,
             source_document="keys.md", place=f"line {number}", excerpt="Rotate a **key** every\nninety days.",
         )
         for number in range(1, 13)
     ]  # fmt: skip
-    shown = repr(SearchResults(hits, fusion="score", support="likely")).split("\n")
+    shown = repr(semlex.SearchResults(hits, fusion="score", support="likely")).split("\n")
     assert shown[:2] == [
         "SearchResults, hybrid, fused by score, probably in here: 12 hits",
         "  1. keys.md:1  fused 1.000  Rotate a key every ninety days.",
     ]
     assert shown[-1] == "  … and 2 more"
     assert len(shown) == 12
-    assert repr(SearchResults()) == "SearchResults, hybrid: 0 hits"
-    assert repr(SearchResults(hits[:1])).startswith("SearchResults, hybrid, perhaps in here: 1 hit\n")
-    chunk = ChunkMetadata("a", "keys.md", "word " * 1_000, 1_000)
+    assert repr(semlex.SearchResults()) == "SearchResults, hybrid: 0 hits"
+    assert repr(semlex.SearchResults(hits[:1])).startswith("SearchResults, hybrid, perhaps in here: 1 hit\n")
+    chunk = semlex.ChunkMetadata("a", "keys.md", "word " * 1_000, 1_000)
     assert repr(chunk).startswith("ChunkMetadata(chunk_id='a', source_document='keys.md', 'word word")
     assert len(repr(chunk)) < 200
     for show in [repr, lambda value: value._repr_html_()]:
-        context = Context("", (), 0, (), SearchResults())
-        for value in (SearchResults(), KnowledgeResults(), context, Answer("?", (), context), Facets()):
+        context = semlex.Context("", (), 0, (), semlex.SearchResults())
+        for value in (
+            semlex.SearchResults(),
+            semlex.KnowledgeResults(),
+            context,
+            semlex.Answer("?", (), context),
+            semlex.Facets(),
+        ):
             assert show(value)
 
 

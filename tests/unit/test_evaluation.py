@@ -9,16 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semlex.errors import ConfigurationError
-from semlex.evaluation import metrics
-from semlex.evaluation.datasets import (
-    HEADER,
-    QRELS_FILE,
-    QUERIES_FILE,
-    JudgementFolder,
-    is_column,
-    question_text,
-    read_judged_set,
-)
+from semlex.evaluation import datasets, metrics
 from semlex.evaluation.metrics import bootstrap_interval, randomisation_p
 from semlex.evaluation.tune import GRID, Parts, choose_weight, linear_parts, ndcg_by_weight, ndcg_of_legs
 
@@ -237,11 +228,11 @@ notes = st.lists(st.tuples(questions, ids, st.none() | st.integers(0, 3)), max_s
 
 @given(notes)
 def test_what_was_noted_last_is_what_is_read(tmp_path_factory, given):
-    folder = JudgementFolder(tmp_path_factory.mktemp("judged") / "new")
+    folder = datasets.JudgementFolder(tmp_path_factory.mktemp("judged") / "new")
     wanted = {}
     for question, judged, value in given:
-        text = question_text(question)
-        if not text or not is_column(judged):
+        text = datasets.question_text(question)
+        if not text or not datasets.is_column(judged):
             with pytest.raises(ConfigurationError):
                 folder.note(question, {judged: value})
             continue
@@ -254,22 +245,22 @@ def test_what_was_noted_last_is_what_is_read(tmp_path_factory, given):
 
 
 def test_judgements_are_files_of_eval(tmp_path):
-    folder = JudgementFolder(tmp_path)
+    folder = datasets.JudgementFolder(tmp_path)
     folder.note("how\tare keys\nrotated?", {"a b": 3, "c": 0})
     folder.note("where are they?", {"c": 1})
     folder.note("how are keys rotated?", {"c": None})
-    assert (tmp_path / QUERIES_FILE).read_text("utf-8") == "q1\thow are keys rotated?\nq2\twhere are they?\n"
-    assert (tmp_path / QRELS_FILE).read_text("utf-8") == f"{HEADER}\nq1\ta b\t3\nq2\tc\t1\n"
-    found = read_judged_set(tmp_path)
+    assert (tmp_path / datasets.QUERIES_FILE).read_text("utf-8") == "q1\thow are keys rotated?\nq2\twhere are they?\n"
+    assert (tmp_path / datasets.QRELS_FILE).read_text("utf-8") == f"{datasets.HEADER}\nq1\ta b\t3\nq2\tc\t1\n"
+    found = datasets.read_judged_set(tmp_path)
     assert found.judgements == {"q1": {"a b": 3}, "q2": {"c": 1}}
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([QUERIES_FILE, QRELS_FILE])
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([datasets.QUERIES_FILE, datasets.QRELS_FILE])
 
 
 def test_a_relevance_is_a_whole_number_from_0_to_3_and_a_folder_can_be_written(tmp_path):
     for value in (-1, 4, 1.0, True):
         with pytest.raises(ConfigurationError, match="relevance"):
-            JudgementFolder(tmp_path).note("q", {"a": value})
+            datasets.JudgementFolder(tmp_path).note("q", {"a": value})
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigurationError, match="cannot be written"):
-        JudgementFolder(tmp_path / "file").note("q", {"a": 1})
+        datasets.JudgementFolder(tmp_path / "file").note("q", {"a": 1})

@@ -15,19 +15,8 @@ from semlex.errors import ConfigurationError
 from semlex.ingest.document_chunks import Chunker
 from semlex.models.tokenizer import WordCounter
 from semlex.options.collection import ChunkSettings
+from semlex.search import steps
 from semlex.search.passages import Around, document_of, headings_of, joined, placed, text_of
-from semlex.search.steps import (
-    at_most_per_document,
-    check_steps,
-    diversified,
-    merged,
-    no_near_duplicates,
-    per_collection,
-    per_document,
-    relevances,
-    taken,
-    without_near_duplicates,
-)
 from semlex.store.query.surroundings import PlacedChunk
 from semlex.types.documents import StoredChunk, line_breaks
 from semlex.types.results import SearchResult
@@ -174,7 +163,7 @@ def slow_reduction(hits, share):
 @given(searches(), st.sampled_from([0.01, 0.3, 0.5, 0.9, 1.0]))
 def test_near_duplicates_against_a_slow_twin(found, share):
     _, hits = found
-    assert without_near_duplicates(hits, share) == slow_reduction(hits, share)
+    assert steps.without_near_duplicates(hits, share) == slow_reduction(hits, share)
 
 
 @pytest.mark.slow
@@ -184,7 +173,7 @@ def test_hits_of_a_document_are_counted(found, count):
     expected = [
         hit for n, hit in enumerate(hits) if sum(one.source_document == hit.source_document for one in hits[:n]) < count
     ]
-    assert at_most_per_document(hits, count) == expected
+    assert steps.at_most_per_document(hits, count) == expected
 
 
 # --- diversity --------------------------------------------------------------------------------------------------------
@@ -207,10 +196,10 @@ def cosine(one, other):
 @given(scored(), st.floats(0, 1))
 def test_diversity_against_a_slow_twin(found, diversity):
     hits, vectors = found
-    ordered = diversified(hits, vectors, diversity)
+    ordered = steps.diversified(hits, vectors, diversity)
     assert sorted(hit.id for hit in ordered) == sorted(hit.id for hit in hits)
     assert all(one is other for one, other in zip(hits, ordered, strict=True) if one.id not in vectors)
-    relevance = dict(zip((hit.id for hit in hits), relevances(hits).tolist(), strict=True))
+    relevance = dict(zip((hit.id for hit in hits), steps.relevances(hits).tolist(), strict=True))
     chosen = [hit for hit in ordered if hit.id in vectors]
     plain = {name: vector.tolist() for name, vector in vectors.items()}
     assert chosen[:1] == [hit for hit in hits if hit.id in vectors][:1]
@@ -227,21 +216,21 @@ def test_diversity_and_near_duplicates_by_hand():
     hits = [SearchResult("t", id=str(n), fused_score=1 - n / 10) for n in range(6)]
     same = {hit.id: np.ones(2, dtype=np.float32) for hit in hits}
     for diversity in (0, 0.5, 1):
-        assert diversified(hits, same, diversity) == hits
+        assert steps.diversified(hits, same, diversity) == hits
     other = same | {"5": np.array([1, -1], dtype=np.float32)}
-    assert [hit.id for hit in diversified(hits, other, 1)][:2] == ["0", "5"]
-    assert diversified(hits, {}, 1) == hits
+    assert [hit.id for hit in steps.diversified(hits, other, 1)][:2] == ["0", "5"]
+    assert steps.diversified(hits, {}, 1) == hits
     for scores in [{}, {"vector_score": None}, {"fused_score": 0.5}]:
         hits = [SearchResult("t", id=str(n), **scores) for n in range(3)]
-        assert relevances(hits).tolist() == ([1, 1, 1] if "fused_score" in scores else [1, 0.5, 0])
+        assert steps.relevances(hits).tolist() == ([1, 1, 1] if "fused_score" in scores else [1, 0.5, 0])
     text = "Every key is rotated after ninety days, and its holder is told a week before."
     other = text.replace("Every", "each").replace("week", "WEEK")
     hits = [SearchResult(one, id=name) for one, name in ((text, "a"), ("Something else.", "b"), (other, "c"))]
-    found = without_near_duplicates(hits, 0.8)
+    found = steps.without_near_duplicates(hits, 0.8)
     assert [(hit.id, [one.id for one in same]) for hit, same in found] == [("a", ["c"]), ("b", [])]
-    assert len(without_near_duplicates(hits, 1)) == 3
+    assert len(steps.without_near_duplicates(hits, 1)) == 3
     hits = [SearchResult("t", id=str(n), source_document=name) for n, name in enumerate(["a", "a", "", "", "a"])]
-    assert [hit.id for hit in at_most_per_document(hits, 1)] == ["0", "2", "3"]
+    assert [hit.id for hit in steps.at_most_per_document(hits, 1)] == ["0", "2", "3"]
 
 
 # --- a document put together again of its chunks ----------------------------------------------------------------------
@@ -335,8 +324,8 @@ ANSWERS = st.dictionaries(st.sampled_from(["a", "b", "c", "d"]), st.lists(CONFID
 @given(answers=ANSWERS)
 def test_all_hits_come_once_in_an_order_that_only_they_decide(answers):
     given_hits = {name: hits(name, one) for name, one in answers.items()}
-    found, merge = merged(given_hits)
-    again, _ = merged(dict(reversed(given_hits.items())))
+    found, merge = steps.merged(given_hits)
+    again, _ = steps.merged(dict(reversed(given_hits.items())))
     assert found == again
     assert [hit.rank for hit in found] == list(range(1, len(found) + 1))
     assert {(hit.collection, hit.id) for hit in found} == {
@@ -352,7 +341,7 @@ def test_all_hits_come_once_in_an_order_that_only_they_decide(answers):
 
 @given(lengths=st.dictionaries(st.sampled_from(["a", "b", "c"]), st.integers(0, 7)))
 def test_places_are_taken_in_turn(lengths):
-    found, merge = merged({name: hits(name, [None] * count) for name, count in lengths.items()})
+    found, merge = steps.merged({name: hits(name, [None] * count) for name, count in lengths.items()})
     turns = zip_longest(*([(name, place) for place in range(1, lengths[name] + 1)] for name in sorted(lengths)))
     assert [(hit.collection, hit.collection_rank) for hit in found] == [one for turn in turns for one in turn if one]
     assert merge == "ranks"
@@ -365,7 +354,7 @@ def test_places_are_taken_in_turn(lengths):
     )
 )
 def test_confidences_order_where_every_hit_has_one(answers):
-    found, _ = merged({name: hits(name, one) for name, one in answers.items()})
+    found, _ = steps.merged({name: hits(name, one) for name, one in answers.items()})
     keys = [(-hit.merge_score, hit.collection, hit.id) for hit in found]
     assert keys == sorted(keys)
     assert all(hit.merge_score == hit.confidence for hit in found)
@@ -378,11 +367,11 @@ def some(*texts):
     for number, (collection, document, text) in enumerate(texts):
         hit = SearchResult(text, id=f"{number}", source_document=document, confidence=1 - number / 100)
         answers.setdefault(collection, []).append(hit)
-    return merged(answers)[0]
+    return steps.merged(answers)[0]
 
 
-def run(found, *steps):
-    left = asyncio.run(taken(found, steps))
+def run(found, *chosen):
+    left = asyncio.run(steps.taken(found, chosen))
     assert [hit.rank for hit in left] == list(range(1, len(left) + 1))
     return [hit.id for hit in left]
 
@@ -392,17 +381,19 @@ FOUND = (("a", "x", LONG), ("b", "x", LONG), ("a", "x", "other words stand here"
 
 
 def test_steps_are_taken_in_their_order_and_wrong_ones_named():
-    assert run(some(*FOUND), no_near_duplicates()) == ["0", "2", "3"]
-    assert run(some(*FOUND), per_document(1)) == ["0", "1", "3"]
-    assert run(some(*FOUND), per_collection(1)) == ["0", "1"]
-    assert run(some(*FOUND), per_collection(1), lambda found: found[::-1]) == ["1", "0"]
-    assert run(some(*FOUND), lambda found: found[::-1], per_collection(1)) == ["3", "1"]
+    assert run(some(*FOUND), steps.no_near_duplicates()) == ["0", "2", "3"]
+    assert run(some(*FOUND), steps.per_document(1)) == ["0", "1", "3"]
+    assert run(some(*FOUND), steps.per_collection(1)) == ["0", "1"]
+    assert run(some(*FOUND), steps.per_collection(1), lambda found: found[::-1]) == ["1", "0"]
+    assert run(some(*FOUND), lambda found: found[::-1], steps.per_collection(1)) == ["3", "1"]
     assert run(some(*FOUND)) == ["0", "1", "2", "3"]
-    assert run([], no_near_duplicates(), per_document(1), per_collection(1)) == []
+    assert run([], steps.no_near_duplicates(), steps.per_document(1), steps.per_collection(1)) == []
     # Chunks of one document that overlap are no duplicates; those of the same document elsewhere are.
     key = "0" * 32 + "-" + "1" * 16
     answers = {name: [SearchResult(LONG, id=key, char_start=0, char_end=len(LONG))] for name in ("a", "b")}
-    assert [hit.collection for hit in asyncio.run(taken(merged(answers)[0], [no_near_duplicates()]))] == ["a"]
+    assert [
+        hit.collection for hit in asyncio.run(steps.taken(steps.merged(answers)[0], [steps.no_near_duplicates()]))
+    ] == ["a"]
     for step, message in [
         (lambda _: None, "must return a list of hits; got NoneType"),
         (lambda _: "hits", "must return a list of hits; got str"),
@@ -410,27 +401,27 @@ def test_steps_are_taken_in_their_order_and_wrong_ones_named():
         (lambda found: [found[0], found[0]], "returned the same hit twice"),
     ]:  # fmt: skip
         with pytest.raises(ConfigurationError, match=rf"step 2 \(<lambda>\) {message}"):
-            run(some(*FOUND), per_document(5), step)
-    for steps, message in [(None, "steps"), ([3], "step 1 .* got int"), ("ab", "steps")]:
+            run(some(*FOUND), steps.per_document(5), step)
+    for wrong, message in [(None, "steps"), ([3], "step 1 .* got int"), ("ab", "steps")]:
         with pytest.raises(ConfigurationError, match=message):
-            check_steps(steps)
+            steps.check_steps(wrong)
 
     async def last(found):
         await asyncio.sleep(0)
         return found[-1:]
 
-    assert run(some(*FOUND), last, per_document(1)) == ["3"]
+    assert run(some(*FOUND), last, steps.per_document(1)) == ["3"]
     found = some(*FOUND)
     assert run(found, lambda given: given.clear() or given[:]) == []
     assert len(found) == len(FOUND)
     own = hits("a", [0.5, 0.9])
-    found, _ = merged({"a": own})
+    found, _ = steps.merged({"a": own})
     assert ([hit.rank for hit in own], [hit.id for hit in found]) == ([1, 2], ["01", "00"])
     assert found[0].metadata is own[1].metadata
     assert found[0].to_dict()["collection"] == "a"
 
 
-@pytest.mark.parametrize("make", [per_document, per_collection, no_near_duplicates])
+@pytest.mark.parametrize("make", [steps.per_document, steps.per_collection, steps.no_near_duplicates])
 @pytest.mark.parametrize("value", [0, -1, "1", None, float("nan"), True])
 def test_numbers_that_make_no_step(make, value):
     with pytest.raises(ConfigurationError):
@@ -440,7 +431,7 @@ def test_numbers_that_make_no_step(make, value):
 @given(counts=st.lists(st.sampled_from(["a", "b"]), max_size=12), count=st.integers(1, 4))
 def test_so_many_of_each_collection(counts, count):
     found = some(*((name, f"{n}", f"text {n}") for n, name in enumerate(counts)))
-    left = run(found, per_collection(count))
+    left = run(found, steps.per_collection(count))
     own = {hit.id: hit.collection for hit in found}
     expected = {name: min(count, number) for name, number in Counter(counts).items()}
     assert Counter(own[one] for one in left) == Counter(expected)
