@@ -57,7 +57,7 @@ def test_commands_can_be_typed(words, tmp_path, monkeypatch):
     Context().run(TREE[name].make_context, name, rest)
 
 
-def test_variables_are_set_extras_exist_and_actions_have_one_version():
+def test_variables_workflows_and_actions():
     used = 0
     for one in OBJECTS:
         if one["kind"] == "Deployment":
@@ -87,22 +87,19 @@ def test_variables_are_set_extras_exist_and_actions_have_one_version():
     }
     names = [name for name, _ in uses]
     assert len(names) == len(set(names))
-
-
-@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
-def test_workflows_run_pinned_actions_with_few_rights(workflow):
-    text = workflow.read_text("utf-8")
-    found = yaml.safe_load(text)
-    assert found["permissions"] == {}
-    for job in found["jobs"].values():
-        assert job["permissions"]
-        assert job["timeout-minutes"]
-        for step in job["steps"]:
-            if step.get("uses", "").startswith("actions/checkout"):
-                assert step["with"]["persist-credentials"] is False
-    uses = re.findall(r"uses: (.*)$", text, re.MULTILINE)
-    assert uses
-    assert all(re.fullmatch(r"[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", one) for one in uses)
+    for workflow in WORKFLOWS:
+        text = workflow.read_text("utf-8")
+        found = yaml.safe_load(text)
+        assert found["permissions"] == {}
+        for job in found["jobs"].values():
+            assert job["permissions"]
+            assert job["timeout-minutes"]
+            for step in job["steps"]:
+                if step.get("uses", "").startswith("actions/checkout"):
+                    assert step["with"]["persist-credentials"] is False
+        uses = re.findall(r"uses: (.*)$", text, re.MULTILINE)
+        assert uses
+        assert all(re.fullmatch(r"[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", one) for one in uses)
 
 
 # --- licences of what is compiled in ----------------------------------------------------------------------------------
@@ -201,7 +198,7 @@ def with_environment(folder, maturin):
     program(folder / ".venv/bin/maturin", maturin)
 
 
-def test_an_interrupted_copy_is_made_again(folder, run):
+def test_an_interrupted_copy_or_wheel_is_made_again(folder, run):
     for name in ("one", "two"):
         (folder / "cache").mkdir(exist_ok=True)
         (folder / "cache" / name).write_text(name)
@@ -212,9 +209,6 @@ def test_an_interrupted_copy_is_made_again(folder, run):
     assert run("copy_whole cache state/copy") == 0
     assert {path.name: path.read_text() for path in (folder / "state/copy").iterdir()} == {"one": "one", "two": "two"}
     assert [path.name for path in (folder / "state").iterdir()] == ["copy"]
-
-
-def test_an_interrupted_wheel_is_made_again(folder, run):
     with_environment(folder, KILLED)
     assert run("make_wheel wheels") != 0
     with_environment(folder, 'for last; do :; done; touch "$last/semlex.whl"')

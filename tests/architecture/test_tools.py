@@ -31,7 +31,7 @@ async def listed(*, writes):
     return {tool.name: tool for tool in await server.list_tools()}
 
 
-def test_names_are_given_once_and_an_operation_has_one_or_says_why_not():
+def test_names_and_arguments():
     assert len(set(ids)) == len(ids)
     assert len({offer.description for offer in OFFERS}) == len(ids)
     marked = [

@@ -13,7 +13,7 @@ from semlex import _core
 from semlex.errors import ConfigurationError, ValidationError
 from semlex.ingest.document_chunks import Chunker
 from semlex.models.tokenizer import TokenEstimate, WordCounter
-from semlex.options.collection import ChunkSettings
+from semlex.options.collection import MAX_CHUNK_TOKENS, MIN_CHUNK_TOKENS, ChunkSettings, WantedOptions, default_min
 from tests.support.markdown_texts import MARKDOWN, STRUCTURES, TEXT, bounds
 
 
@@ -347,3 +347,50 @@ def test_headings_are_those_of_the_twin(text, limits):
         assert path == slow_path(sections, text, start, end)
     firsts = [path[1][1] for _, _, _, path in sections if max(path, default=0) == 1 and path[1][1]]
     assert found.title == (firsts[0] if firsts else None)
+
+
+# --- sizes that users want --------------------------------------------------------------------------------------------
+
+SIZES = st.integers(MIN_CHUNK_TOKENS, MAX_CHUNK_TOKENS)
+
+
+@st.composite
+def settings(draw):
+    most = draw(SIZES)
+    return ChunkSettings(most, draw(st.integers(0, (most - 1) // 2)), draw(st.integers(0, most // 2)))
+
+
+SETTINGS = settings()
+NAMES = st.sets(st.sampled_from(ChunkSettings._fields))
+
+
+def some(of, names):
+    return {name: number for name, number in of._asdict().items() if name in names}
+
+
+@given(said=SETTINGS, other=SETTINGS, names=NAMES)
+def test_what_is_said_is_taken_and_defaults_or_what_is_stored_fit_it(said, other, names):
+    assert WantedOptions.checked(said._asdict(), {}).chunk_settings() == said
+    assert WantedOptions.checked({}, {}).rechunk_settings(other) == other
+    defaults = some(other, names)
+    cut = WantedOptions.checked({"chunk_tokens": said.chunk_tokens}, defaults).chunk_settings()
+    cut.check()
+    assert cut.chunk_tokens == said.chunk_tokens
+    assert cut.overlap_tokens <= defaults.get("overlap_tokens", 50)
+    assert cut.min_tokens <= defaults.get("min_tokens", 32)
+    # What is said of one alone may contradict the stored size, which is refused elsewhere.
+    wanted = WantedOptions.checked(some(said, names | {"chunk_tokens"}), {}).rechunk_settings(other)
+    wanted.check()
+    assert some(wanted, names) == some(said, names)
+    assert "overlap_tokens" in names or wanted.overlap_tokens <= other.overlap_tokens
+    if "min_tokens" not in names:
+        was_default = other.min_tokens == default_min(other.chunk_tokens)
+        expected = default_min(said.chunk_tokens) if was_default else min(other.min_tokens, said.chunk_tokens // 2)
+        assert wanted.min_tokens == expected
+
+
+def test_defaults_that_contradict_each_other_are_refused():
+    both = {"chunk_tokens": 100, "overlap_tokens": 60}
+    with pytest.raises(ConfigurationError, match="overlap_tokens must be between 0 and 49"):
+        WantedOptions.checked({}, both)
+    assert WantedOptions.checked({"chunk_tokens": 100}, both).chunk_settings().overlap_tokens == 49

@@ -98,7 +98,7 @@ BAD_VALUES = [
 ]
 
 
-def test_bad_values_are_refused_at_their_places_and_bad_arguments_as_a_whole():
+def test_bad_values_are_refused_at_their_places_and_again_when_copied():
     for kind, value, code in BAD_VALUES:
         data = [None, value, None]
         columns = [("good", "text", ["a", "b", "c"]), ("bad", kind, (9, data) if kind == "sparsevec" else data)]
@@ -110,55 +110,6 @@ def test_bad_values_are_refused_at_their_places_and_bad_arguments_as_a_whole():
         assert refusals(CopyEncoder, [("bad", kind, data)]) == [(-1, "bad", code)]
         with pytest.raises(ValidationError, match=re.escape("must be float32 (n, d); got float64 (2, 3)")):
             CopyEncoder([("embedding", "vector", np.ones((2, 3)))])
-
-
-BAD_ARGUMENTS = [
-    ("vector", np.ones((2, 3)), "wrong_dtype"), ("vector", np.ones((2, 3), ">f4"), "wrong_dtype"),
-    ("vector", np.ones((2, 3), object), "wrong_dtype"), ("vector", np.ones(2, np.float32), "wrong_shape"),
-    ("vector", np.float32(1), "wrong_type"), ("vector", np.ones((), np.float32), "wrong_shape"),
-    ("vector", np.ones((3, 2), np.float32).T, "wrong_layout"),
-    ("vector", np.ones((4, 3), np.float32)[::2], "wrong_layout"),
-    ("vector", np.frombuffer(b"\0" * 25, np.uint8)[1:].view(np.float32).reshape(2, 3), "wrong_layout"),
-    ("int4", np.ones(2, np.int32), "wrong_dtype"),
-    ("uuid", np.ones((2, 15), np.uint8), "wrong_shape"),
-    ("bool", np.ones(2, np.uint8), "wrong_dtype"),
-    ("bit", np.ones((2, 3), np.int64), "wrong_dtype"),
-    ("text", np.array(["a", "b"]), "wrong_type"), ("text", "ab", "wrong_type"),
-    ("sparsevec", [None, None], "wrong_type"), ("sparsevec", (0, [None, None]), "wrong_dimension"),
-    ("sparsevec", (10**9 + 1, [None, None]), "wrong_dimension"), ("sparsevec", ("9", [None, None]), "wrong_type"),
-    ("json", ["a", "b"], "unknown_type"),
-    ("vector[]", [[], []], "unknown_type"),
-]  # fmt: skip
-
-
-def test_arrays_are_checked_like_lists_and_lengths_must_agree():
-    columns = [
-        ("small", "int2", np.array([0, 2**15, -(2**15) - 1])),
-        ("middle", "int4", np.array([2**31, 0, 0])),
-        ("when", "timestamptz", np.array([0, 2**63 - 1, -(2**63)])),
-        ("flags", "bit", np.array([[0, 1], [2, 0], [0, 255]], np.uint8)),
-        ("truth", "bool", np.array([0, 1, 2], np.uint8).view(np.bool_)),
-    ]
-    assert refusals(CopyEncoder, columns) == [
-        (0, "middle", "out_of_range"),
-        (1, "small", "out_of_range"), (1, "when", "out_of_range"), (1, "flags", "not_binary"),
-        (2, "small", "out_of_range"), (2, "when", "out_of_range"), (2, "flags", "not_binary"),
-        (2, "truth", "not_binary"),
-    ]  # fmt: skip
-    assert refusals(CopyEncoder, [("a", "text", ["x"]), ("b", "text", ["x", "y"])]) == [(-1, "b", "length_differs")]
-    assert refusals(CopyEncoder, [("a", "text", ["x"])], ["1", "2"]) == [(-1, "ids", "length_differs")]
-    assert refusals(CopyEncoder, [("a", "text", ["x"])], "1") == [(-1, "ids", "wrong_type")]
-    columns = [("id", "text", ["a", "b"]), ("size", "int4", [1]), ("when", "timestamptz", [NOW, "now"])]
-    found = {(field, code) for _, field, code in refusals(CopyEncoder, columns)}
-    assert {("size", "length_differs"), ("when", "wrong_type")} <= found
-    for shape in ((6, 4), (2, 6), (4, 3)):
-        vectors = np.ones((4, 6), np.float32)
-        encoder = CopyEncoder([("v", "vector", vectors)])
-        vectors.resize(shape, refcheck=False)
-        assert refusals(encoder.encode_into, np.zeros(1000, np.uint8), 0) == [(-1, "v", "wrong_shape")]
-
-
-def test_values_are_checked_again_in_the_pass_that_copies():
     for kind, value, code in [
         ("vector", math.nan, "not_finite"), ("vector", math.inf, "not_finite"),
         ("halfvec", math.nan, "not_finite"),
@@ -184,7 +135,50 @@ def test_values_are_checked_again_in_the_pass_that_copies():
         assert refusals(encoder.encode_into, np.zeros(1000, np.uint8), 0) == [(2, "field", code)]
 
 
-def test_types_of_columns_and_the_largest_halves():
+BAD_ARGUMENTS = [
+    ("vector", np.ones((2, 3)), "wrong_dtype"), ("vector", np.ones((2, 3), ">f4"), "wrong_dtype"),
+    ("vector", np.ones((2, 3), object), "wrong_dtype"), ("vector", np.ones(2, np.float32), "wrong_shape"),
+    ("vector", np.float32(1), "wrong_type"), ("vector", np.ones((), np.float32), "wrong_shape"),
+    ("vector", np.ones((3, 2), np.float32).T, "wrong_layout"),
+    ("vector", np.ones((4, 3), np.float32)[::2], "wrong_layout"),
+    ("vector", np.frombuffer(b"\0" * 25, np.uint8)[1:].view(np.float32).reshape(2, 3), "wrong_layout"),
+    ("int4", np.ones(2, np.int32), "wrong_dtype"),
+    ("uuid", np.ones((2, 15), np.uint8), "wrong_shape"),
+    ("bool", np.ones(2, np.uint8), "wrong_dtype"),
+    ("bit", np.ones((2, 3), np.int64), "wrong_dtype"),
+    ("text", np.array(["a", "b"]), "wrong_type"), ("text", "ab", "wrong_type"),
+    ("sparsevec", [None, None], "wrong_type"), ("sparsevec", (0, [None, None]), "wrong_dimension"),
+    ("sparsevec", (10**9 + 1, [None, None]), "wrong_dimension"), ("sparsevec", ("9", [None, None]), "wrong_type"),
+    ("json", ["a", "b"], "unknown_type"),
+    ("vector[]", [[], []], "unknown_type"),
+]  # fmt: skip
+
+
+def test_arrays_and_types_are_checked_like_lists():
+    columns = [
+        ("small", "int2", np.array([0, 2**15, -(2**15) - 1])),
+        ("middle", "int4", np.array([2**31, 0, 0])),
+        ("when", "timestamptz", np.array([0, 2**63 - 1, -(2**63)])),
+        ("flags", "bit", np.array([[0, 1], [2, 0], [0, 255]], np.uint8)),
+        ("truth", "bool", np.array([0, 1, 2], np.uint8).view(np.bool_)),
+    ]
+    assert refusals(CopyEncoder, columns) == [
+        (0, "middle", "out_of_range"),
+        (1, "small", "out_of_range"), (1, "when", "out_of_range"), (1, "flags", "not_binary"),
+        (2, "small", "out_of_range"), (2, "when", "out_of_range"), (2, "flags", "not_binary"),
+        (2, "truth", "not_binary"),
+    ]  # fmt: skip
+    assert refusals(CopyEncoder, [("a", "text", ["x"]), ("b", "text", ["x", "y"])]) == [(-1, "b", "length_differs")]
+    assert refusals(CopyEncoder, [("a", "text", ["x"])], ["1", "2"]) == [(-1, "ids", "length_differs")]
+    assert refusals(CopyEncoder, [("a", "text", ["x"])], "1") == [(-1, "ids", "wrong_type")]
+    columns = [("id", "text", ["a", "b"]), ("size", "int4", [1]), ("when", "timestamptz", [NOW, "now"])]
+    found = {(field, code) for _, field, code in refusals(CopyEncoder, columns)}
+    assert {("size", "length_differs"), ("when", "wrong_type")} <= found
+    for shape in ((6, 4), (2, 6), (4, 3)):
+        vectors = np.ones((4, 6), np.float32)
+        encoder = CopyEncoder([("v", "vector", vectors)])
+        vectors.resize(shape, refcheck=False)
+        assert refusals(encoder.encode_into, np.zeros(1000, np.uint8), 0) == [(-1, "v", "wrong_shape")]
     (column,) = decode_copy(written([("v", "halfvec", float32([65504.0, 65519.99, -65519.99]))]), ["halfvec"])
     assert column[0].tolist() == [65504.0, 65504.0, -65504.0]
     values = [np.float32(0.5), np.float64(0.1), np.float16(2), np.int64(3), 4, 0.5]

@@ -187,7 +187,7 @@ def test_tombstones_come_back(ids):
     assert _core.decode_tombstone(tombstone_id, data).to_array().tolist() == sorted(set(ids))
 
 
-def test_warm_searches_read_nothing_and_new_segments_only_themselves():
+def test_searches_that_are_warm_or_misused():
     tables = one_segment({1: ["a", "b"], 2: ["b"]})[0]
     cache, queries = _core.PostingCache(), [("english", [(0, "a"), (1, "never")], [], [])]
     tables.search(cache, queries, 5)
@@ -215,9 +215,6 @@ def test_warm_searches_read_nothing_and_new_segments_only_themselves():
     cache.clear()
     assert cache.used_bytes == 0
     assert [term for _, term in cache.plan(queries).cold] == [b"a", b"never"]
-
-
-def test_plans_keep_what_they_found():
     tables = one_segment({1: ["a"]})[0]
     cache, queries = _core.PostingCache(), [("english", [(0, "a")], [], [])]
     tables.search(cache, queries, 5)
@@ -289,7 +286,7 @@ def test_damage_is_an_error_that_names_the_segment(data):
     assert isinstance(caught.value, StoreError)
 
 
-def test_damage_and_another_version():
+def test_damage_tombstones_and_internal_errors():
     segment_id, segment = one_segment({of: ["common", f"term{of}"] for of in range(300)})[1:]
     cache, other = _core.PostingCache(), uuid.uuid4().bytes
     plan = cache.plan([("english", [(0, "term7")], [], [])])
@@ -313,6 +310,31 @@ def test_damage_and_another_version():
     newer = b"\x03" + zlib.crc32(covered).to_bytes(4, "little") + content
     with pytest.raises(AnalyzerVersionError, match="version 3 of its format, but this semlex reads version 2"):
         _core.segment_ids(segment_id, newer)
+    tombstone_id = bytes(16)
+    # One range: zigzag of 0, then 2**32 - 2 more ids.
+    content = b"\x01\x00\xfe\xff\xff\xff\x0f"
+    covered = b"\x02\x03" + tombstone_id + (0).to_bytes(8, "little") + content
+    ids = _core.decode_tombstone(tombstone_id, b"\x02" + zlib.crc32(covered).to_bytes(4, "little") + content)
+    assert ids.count == 2**32 - 1
+    segment_id, segment = one_segment({of: ["a"] for of in (-1, 0, 7)})[1:]
+    held = _core.segment_ids(segment_id, segment.header)
+    assert (held - ids).to_array().tolist() == [-1]
+    source = (segment_id, segment.header, [*zip(segment.first_terms, segment.data, strict=True)])
+    assert _core.merge_segments(bytes(16), [source], ids).chunks == 1
+    with pytest.raises(MemoryError, match="4294967295 ids"):
+        ids.to_array()
+    # A panic in Rust is none of Python's `BaseException`s; what it was in the midst of is not used any more.
+    panic = _core._panic
+    for options in ({}, {"held": True}):
+        with pytest.raises(RuntimeError, match=r"internal error in semlex\._core: out of order; please report"):
+            panic("out of order", **options)
+    builder = _core.SegmentBuilder()
+    builder.add_terms(1, ["a"])
+    with pytest.raises(RuntimeError, match="in the midst"):
+        panic("in the midst", builder=builder)
+    for use in (lambda: builder.add_terms(2, ["a"]), lambda: builder.finish(bytes(16)), lambda: len(builder)):
+        with pytest.raises(RuntimeError, match="half-done; build the segment with a new one"):
+            use()
 
 
 @settings(deadline=None)
@@ -388,34 +410,6 @@ def test_sets_of_ids_and_tombstones(one, other):
     assert _core.IdSet.union([left, right]).to_array().tolist() == sorted({*one, *other})
     assert (left.count, bool(left), repr(left)) == (len(set(one)), bool(one), f"IdSet({len(set(one))} ids)")
     assert not _core.IdSet()
-
-
-def test_a_tombstone_of_billions_and_internal_errors():
-    tombstone_id = bytes(16)
-    # One range: zigzag of 0, then 2**32 - 2 more ids.
-    content = b"\x01\x00\xfe\xff\xff\xff\x0f"
-    covered = b"\x02\x03" + tombstone_id + (0).to_bytes(8, "little") + content
-    ids = _core.decode_tombstone(tombstone_id, b"\x02" + zlib.crc32(covered).to_bytes(4, "little") + content)
-    assert ids.count == 2**32 - 1
-    segment_id, segment = one_segment({of: ["a"] for of in (-1, 0, 7)})[1:]
-    held = _core.segment_ids(segment_id, segment.header)
-    assert (held - ids).to_array().tolist() == [-1]
-    source = (segment_id, segment.header, [*zip(segment.first_terms, segment.data, strict=True)])
-    assert _core.merge_segments(bytes(16), [source], ids).chunks == 1
-    with pytest.raises(MemoryError, match="4294967295 ids"):
-        ids.to_array()
-    # A panic in Rust is none of Python's `BaseException`s; what it was in the midst of is not used any more.
-    panic = _core._panic
-    for options in ({}, {"held": True}):
-        with pytest.raises(RuntimeError, match=r"internal error in semlex\._core: out of order; please report"):
-            panic("out of order", **options)
-    builder = _core.SegmentBuilder()
-    builder.add_terms(1, ["a"])
-    with pytest.raises(RuntimeError, match="in the midst"):
-        panic("in the midst", builder=builder)
-    for use in (lambda: builder.add_terms(2, ["a"]), lambda: builder.finish(bytes(16)), lambda: len(builder)):
-        with pytest.raises(RuntimeError, match="half-done; build the segment with a new one"):
-            use()
 
 
 def test_misuse_is_refused():

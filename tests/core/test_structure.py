@@ -1,7 +1,9 @@
-"""The structure of reStructuredText, source code, lists and tables: what stands above a chunk, and what is not cut."""
+"""The structure of documents: what is above a chunk and is not cut, and web pages as Markdown."""
 
 import ast
 import sysconfig
+from html.entities import html5
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 
 from semlex import _core
 from tests.support.markdown_texts import SENTENCE
+from tests.support.plain_html import plain_markdown
 
 LIBRARY = sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py"))
 
@@ -56,34 +59,6 @@ def sections(draw, level=0):
 def test_underlines_make_sections(drawn):
     text, expected = drawn
     assert paths(text, "restructuredtext") == expected
-
-
-def test_headings_code_and_tables_of_restructuredtext():
-    text = "Top\n~~~\n\na\n\nSub\n===\n\nb\n\n.. _next:\n\nNext\n~~~~\n\nc\n\n-----\n\nShort underline\n---\n\nd"
-    chunks = cut(text, "restructuredtext")
-    assert [path for _, path, _, _ in chunks] == [("Top",), ("Top", "Sub"), ("Next",)]
-    assert chunks[2][0].startswith(".. _next:")  # a label belongs to what it names
-    text = "A line: and more\nnext line\n\n    indented\n\n* star ** x *\n== not a border\n.. \n..x\n"
-    assert paths(text, "restructuredtext") == [()]
-    text = (
-        "Reference\n=========\n\n.. py:class:: Client(url)\n\n   Speaks to a server.\n\n   .. py:method:: close()\n\n"
-        "      Ends it.\n\n   More of the class.\n\nBehind it.\n\n.. confval:: timeout\n\n   In seconds.\n"
-    )
-    below = [("Client(url)",), ("Client(url)", "close()"), ("Client(url)",), (), ("timeout",)]
-    assert paths(text, "restructuredtext") == [("Reference", *path) for path in below]
-    for text in [
-        "Like this::\n\n    x = 1\n\n    y = 2\n\nBehind.",
-        ".. code-block:: python\n   :caption: c\n\n   x = 1\n\n   y = 2\n\nBehind.",
-        ">>> x = 1\n>>> x\n1\n\nBehind.",
-    ]:  # fmt: skip
-        chunks = cut(text, "restructuredtext", most=3)
-        assert any(code for _, _, code, _ in chunks)
-        assert not chunks[-1][2]
-    header = "====  =====\nName  Value\n====  ====="
-    text = f"{header}\n" + "\n".join(f"n{row:<3}  v{row}" for row in range(40)) + "\n====  =====\n\nBehind it."
-    first, *rest = cut(text, "restructuredtext", most=20)
-    assert first[0].startswith(header)
-    assert {introduction for content, _, _, introduction in rest if content.startswith("n")} == {header}
 
 
 # --- what belongs together ------------------------------------------------------------------------------------------
@@ -193,7 +168,7 @@ OTHER_LANGUAGES = {
 }
 
 
-def test_definitions_of_other_languages_and_what_stays_with_them():
+def test_definitions_headings_code_and_tables():
     for suffix, (text, expected) in OTHER_LANGUAGES.items():
         chunks = cut(text, f"code:{suffix}")
         assert [path for _, path, _, _ in chunks] == expected
@@ -209,3 +184,159 @@ def test_definitions_of_other_languages_and_what_stays_with_them():
     chunks = [content for content, *_ in cut(text, "markdown", most=40, least=10)]
     assert chunks[0].startswith("# 1.1")
     assert chunks[1].startswith("# 1.0\n\n## Added")
+    text = "Top\n~~~\n\na\n\nSub\n===\n\nb\n\n.. _next:\n\nNext\n~~~~\n\nc\n\n-----\n\nShort underline\n---\n\nd"
+    chunks = cut(text, "restructuredtext")
+    assert [path for _, path, _, _ in chunks] == [("Top",), ("Top", "Sub"), ("Next",)]
+    assert chunks[2][0].startswith(".. _next:")  # a label belongs to what it names
+    text = "A line: and more\nnext line\n\n    indented\n\n* star ** x *\n== not a border\n.. \n..x\n"
+    assert paths(text, "restructuredtext") == [()]
+    text = (
+        "Reference\n=========\n\n.. py:class:: Client(url)\n\n   Speaks to a server.\n\n   .. py:method:: close()\n\n"
+        "      Ends it.\n\n   More of the class.\n\nBehind it.\n\n.. confval:: timeout\n\n   In seconds.\n"
+    )
+    below = [("Client(url)",), ("Client(url)", "close()"), ("Client(url)",), (), ("timeout",)]
+    assert paths(text, "restructuredtext") == [("Reference", *path) for path in below]
+    for text in [
+        "Like this::\n\n    x = 1\n\n    y = 2\n\nBehind.",
+        ".. code-block:: python\n   :caption: c\n\n   x = 1\n\n   y = 2\n\nBehind.",
+        ">>> x = 1\n>>> x\n1\n\nBehind.",
+    ]:  # fmt: skip
+        chunks = cut(text, "restructuredtext", most=3)
+        assert any(code for _, _, code, _ in chunks)
+        assert not chunks[-1][2]
+    header = "====  =====\nName  Value\n====  ====="
+    text = f"{header}\n" + "\n".join(f"n{row:<3}  v{row}" for row in range(40)) + "\n====  =====\n\nBehind it."
+    first, *rest = cut(text, "restructuredtext", most=20)
+    assert first[0].startswith(header)
+    assert {introduction for content, _, _, introduction in rest if content.startswith("n")} == {header}
+
+
+# --- web pages, as a slow twin reads them -----------------------------------------------------------------------------
+
+pytestmark = pytest.mark.timeout(3600)  # with --full
+
+READER = _core.HtmlReader(html5)
+ENTITIES = sorted(html5)
+PAGES = sorted((Path(__file__).parents[1] / "data").rglob("*.html"))
+
+# fmt: off
+# All names that mean something, some that mean nothing, and letters whose other case is a letter of ASCII.
+NAMES = [
+    "a", "address", "article", "aside", "b", "blockquote", "body", "br", "caption", "center", "dd", "details", "dialog",
+    "div", "dl", "dt", "fieldset", "figcaption", "figure", "footer", "form", "h1", "h2", "h3", "h4", "h5", "h6", "h0",
+    "h7", "h11", "header", "hr", "html", "img", "legend", "li", "main", "nav", "noscript", "ol", "option", "p", "pre",
+    "script", "section", "select", "style", "summary", "svg", "table", "tbody", "td", "template", "textarea", "tfoot",
+    "th", "thead", "title", "tr", "ul", "x-y", "a=b", "<p", "é", "\u017fcript", "t\u0131tle", "bloc\u212aquote",
+]
+# Those with a rule of their own.
+FREQUENT = ["p", "li", "h1", "h2", "pre", "title", "td", "tr", "div", "a", "nav", "script", "svg", "textarea"]
+WORDS = [
+    "navigation", "search", "banner", "contentinfo", "menu", "Sidebar", "sphinxsidebar", "sidemenu", "breadcrumb",
+    "breadcrumbs", "toc", "headerlink", "headeranchor", "header\u212aink", "MENU\xa0x", "text", "\u0130",
+]
+BLANKS = [
+    " ", " ", "  ", "\n", "\r\n", "\t", "\f", "\v", "\x1c", "\x1f", "\x85", "\xa0", "\u2028", "\u3000", "\u200b",
+]
+MARKS = ["#", "#", "######", "#######", "=", "===", "-", "--", "`", "``", "```", "````", "~~~", "~~", "|", "\\"]
+SHARDS = ["<", "</", ">", "/", '"', "'", "<!>", "<?x>", "<!-->", "<!--a-->", "-->", "<a <p>", "<p/x>", "</>", "</é>"]
+UNCLOSED = ["<!--", "<!", "<?", "<a b='", '<div class="', "<p", "</p", "<title>", "<script>"]
+FREQUENT_REFERENCES = ["amp", "lt;", "nbsp;", "notit;", "not", "#10", "#13;", "#x20;", "#x0b;", "Tab;", "NewLine;"]
+# A number of more than 4,300 digits is none to Python.
+ODD_REFERENCES = [
+    "", "#", "#x", "#" + "0" * 4299 + "9", "#" + "9" * 4301, "#x" + "f" * 4301, "#\u0661", "x" * 33, "lt\u0301",
+]
+# fmt: on
+ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+NAME = (st.sampled_from(NAMES) | st.sampled_from(FREQUENT)).flatmap(
+    lambda name: st.sampled_from([name, name, name.upper(), name.title()])
+)
+ATTRIBUTE = st.builds(
+    lambda before, name, equals, quotes, value: before + name + equals + quotes.replace("_", value),
+    st.sampled_from([" ", " ", " ", "\n", "\xa0", "/", ""]),
+    st.sampled_from(["class", "id", "role", "alt", "ALT", "Class", "cla\u017fs", "\u0131d", "data-id", "href"]),
+    st.sampled_from(["=", "=", "=", " = ", "=\xa0", "", "=="]),
+    st.sampled_from(["_", '"_"', '"_"', "'_'", "x='_'", '_"', "'_"]),
+    st.lists(st.sampled_from([*WORDS, "&amp;", ">", "=", "id=menu", "alt='b'"]), max_size=3).map(" ".join),
+)
+ATTRIBUTES = st.just("") | st.lists(ATTRIBUTE, max_size=3).map("".join) | st.sampled_from(["/", " /", " x", "\x1fx"])
+NUMBER = st.integers(0, 0x110010) | st.integers(0, 0xA0) | st.sampled_from([0xD800, 0xDFFF, 0xFDD0, 0xFFFE, 0x1FFFF])
+REFERENCE = st.builds(
+    "&{}{}".format,
+    st.one_of(
+        st.integers(0, len(ENTITIES) - 1).map(lambda number: ENTITIES[number]),
+        st.sampled_from(FREQUENT_REFERENCES),
+        NUMBER.map("#{}".format),
+        NUMBER.map("#X0{:X}".format),
+        st.sampled_from(ODD_REFERENCES),
+    ),
+    st.sampled_from(["", ";", "x", "9", "=", "é", " ", "&"]),
+)
+BLANK = st.sampled_from(BLANKS)
+TEXT = st.one_of(
+    *[st.sampled_from(WORDS), BLANK, BLANK, st.sampled_from(MARKS), REFERENCE, ANY_TEXT],
+    st.sampled_from(["<br>", "<br>", " <BR/> "]),
+)
+TAG = st.builds("<{}{}{}>".format, st.sampled_from(["", "", "/"]), NAME, ATTRIBUTES)
+TAG_ENDS = ["", "", " ", "\x85", "/", "x"]
+
+
+def element(content, name=NAME):
+    inner = st.lists(content, max_size=6).map("".join)
+    return st.builds("<{0}{1}>{2}</{0}{3}>".format, name, ATTRIBUTES, inner, st.sampled_from(TAG_ENDS))
+
+
+PIECE = st.recursive(TEXT, element, max_leaves=10) | element(TEXT) | TAG | st.sampled_from(SHARDS)
+PAGE = st.builds("".join, st.lists(PIECE, max_size=15)) | st.builds(
+    "{}{}{}".format, st.lists(PIECE, max_size=5).map("".join), st.sampled_from(UNCLOSED), PIECE
+)
+
+
+SURROUNDINGS = ["<nav>", "<nav>", "</nav>", "</nav>", "<nav/>", "<div id=toc>", "</div>", "<div>", "x", "y<p>"]
+
+
+@given(
+    PAGE,
+    st.lists(element(TEXT, st.sampled_from(FREQUENT)), max_size=6).map("".join),
+    st.lists(st.sampled_from(SURROUNDINGS)).map("".join),
+)
+def test_pages_texts_of_elements_and_nested_surroundings_are_read_as_by_the_slow_twin(page, elements, nested):
+    for one in (page, elements, nested):
+        assert READER.to_markdown(one) == plain_markdown(one)
+
+
+def test_every_element_and_reference_is_read_as_by_the_slow_twin():
+    for name in NAMES:
+        attributes = [
+            "",
+            "/",
+            *(f" class='x {word}'" for word in WORDS),
+            " id=toc",
+            " role=menu",
+            "\tx-id=toc",
+            " alt= b",
+        ]
+        for opening, closing in product(attributes, TAG_ENDS):
+            page = f"a <{name}{opening}> b <i>c</i> </{name}{closing}> d <p> e"
+            assert READER.to_markdown(page) == plain_markdown(page)
+    names = [f"&{name}" for name in html5]
+    numbers = [f"&#{number};&#x{number:x}" for number in (*range(0x2FFF), *range(0xD700, 0x10FFFF, 0x7F), 0x10FFFF)]
+    for forms in (names, [name.rstrip(";") for name in names], [name + "x" for name in names], numbers):
+        page = "<pre>|" + "|".join(forms) + "|</pre>"
+        assert READER.to_markdown(page) == plain_markdown(page)
+    for page, place in (("\ud800", 0), ("<p>\udfff", 3), ("x" * 5 + "&#xd800;\ud800", 13)):
+        with pytest.raises(ValueError, match=rf"^html: lone surrogate at character {place}$"):
+            READER.to_markdown(page)
+    for wrong in (None, b"<p>", 3):
+        for call in (READER.to_markdown, _core.HtmlReader):
+            with pytest.raises(TypeError):
+                call(wrong)
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+@given(tears=st.lists(st.tuples(st.integers(0, 9_999), st.integers(0, 9), PIECE), max_size=5))
+def test_real_pages_are_read_as_by_the_slow_twin_whole_and_torn(path, tears):
+    page = path.read_text(encoding="utf-8")
+    for place, length, piece in tears:
+        start = place % len(page)
+        page = page[:start] + piece + page[start + length :]
+    assert READER.to_markdown(page) == plain_markdown(page)

@@ -32,7 +32,7 @@ def test_equals_the_definition(texts):
     assert found.tolist() == expected
 
 
-def test_refusals():
+def test_refusals_and_characters():
     for wrong in ([1], ["a", None], "abc\ud800", 5):
         with pytest.raises((TypeError, UnicodeEncodeError)):
             _core.shared_shingles(wrong)
@@ -46,6 +46,12 @@ def test_refusals():
             _core.split_sentences(wrong)
         with pytest.raises((ValueError, TypeError)):
             _core.rank_sentences(ENGLISH, wrong, [])
+    text = "\U0001d538 lion sleeps. It hunts at night."
+    sentences = [text[start:end] for start, end, _ in _core.split_sentences(text)]
+    assert sentences == ["\U0001d538 lion sleeps.", "It hunts at night."]
+    passages = [("It takes three days.", "Bananas"), ("It takes four days.", "Key rotation")]
+    scores = [one[4] for one in _core.rank_sentences(ENGLISH, "how long does key rotation take", passages)]
+    assert scores[1] > scores[0]
 
 
 # --- sentences --------------------------------------------------------------------------------------------------------
@@ -73,15 +79,6 @@ def test_every_sentence_is_scored_once_at_its_place(question, passages):
     assert [one[:4] for one in ranked] == places
     assert all(score >= 0 and 0 <= own <= 1 + 1e-9 for *_, score, own in ranked)
     assert ranked == _core.rank_sentences(ENGLISH, question, passages)
-
-
-def test_characters_are_pythons_and_titles_speak_for_what_is_below_them():
-    text = "\U0001d538 lion sleeps. It hunts at night."
-    sentences = [text[start:end] for start, end, _ in _core.split_sentences(text)]
-    assert sentences == ["\U0001d538 lion sleeps.", "It hunts at night."]
-    passages = [("It takes three days.", "Bananas"), ("It takes four days.", "Key rotation")]
-    scores = [one[4] for one in _core.rank_sentences(ENGLISH, "how long does key rotation take", passages)]
-    assert scores[1] > scores[0]
 
 
 # --- identities of rows -----------------------------------------------------------------------------------------------

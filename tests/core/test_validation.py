@@ -86,7 +86,7 @@ def test_texts_are_judged_as_by_the_twin(texts, min_chars, max_bytes):
             assert texts[row][place] == "\0" or "\ud800" <= texts[row][place] <= "\udfff"
 
 
-def test_limits_lengths_and_identifiers():
+def test_kinds_limits_and_json_at_its_bounds():
     found = validate_rows([("a", "text", ["x", "y"], None), ("b", "text", ["x"], None)], ["1", "2"])
     assert found == [(-1, None, "b", "length_differs", "2", "1")]  # one error of the call
     assert validate_rows([("id", "id", ["i" * 512, "é" * 256], None)], None) == []
@@ -125,6 +125,25 @@ def test_limits_lengths_and_identifiers():
     assert [one[:4] for one in found] == [
         (row, "r" * 80 if row == 6 else f"r{row}", *told) for row, own in expected.items() for told in own.items()
     ]
+
+    class Level(enum.IntEnum):
+        HIGH = 3
+
+    class Huge(enum.IntEnum):
+        HIGH = 2**70
+
+    class Name(str):
+        __slots__ = ()
+
+    value = OrderedDict([(Name("b"), Level.HIGH), ("a", (np.float64(0.5), True, Huge.HIGH))])
+    assert to_json(value) == b'{"b":3,"a":[0.5,true,1180591620717411303424]}'
+    assert to_json(nested(64)) == b"[" * 64 + b"]" * 64
+    assert len(to_json("x" * (2**20 - 2))) == 2**20
+    assert to_json(10**4299) == b"1" + b"0" * 4299
+    cycle = {}
+    cycle["self"] = cycle
+    assert refusals(to_json, cycle) == [(-1, "value", "too_deep")]
+    assert refusals(to_json, np.float32(1)) == [(-1, "value", "unsupported_type")]
 
 
 @given(st.text(st.sampled_from("ab_09pgZ-é\n "), max_size=60) | st.from_regex(r"\A[a-z_][a-z0-9_]{40,50}\Z"))
@@ -166,24 +185,3 @@ def test_a_float_has_the_digits_that_python_shows(number):
 def test_json_is_what_the_standard_library_writes(value):
     """But for floats, whose exponents have more than one form."""
     assert to_json(value) == json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
-
-
-def test_json_at_its_bounds_and_of_subclasses():
-    class Level(enum.IntEnum):
-        HIGH = 3
-
-    class Huge(enum.IntEnum):
-        HIGH = 2**70
-
-    class Name(str):
-        __slots__ = ()
-
-    value = OrderedDict([(Name("b"), Level.HIGH), ("a", (np.float64(0.5), True, Huge.HIGH))])
-    assert to_json(value) == b'{"b":3,"a":[0.5,true,1180591620717411303424]}'
-    assert to_json(nested(64)) == b"[" * 64 + b"]" * 64
-    assert len(to_json("x" * (2**20 - 2))) == 2**20
-    assert to_json(10**4299) == b"1" + b"0" * 4299
-    cycle = {}
-    cycle["self"] = cycle
-    assert refusals(to_json, cycle) == [(-1, "value", "too_deep")]
-    assert refusals(to_json, np.float32(1)) == [(-1, "value", "unsupported_type")]

@@ -117,15 +117,23 @@ FAULTS = {
 }
 
 
-def test_a_stream_that_is_none_or_endless_is_an_error(monkeypatch):
+def test_streams_and_servers_that_are_hostile(monkeypatch):
     with served() as (double, model):
         for number, (case, fault) in enumerate(FAULTS.items(), start=1):
             double.then(lambda *_, fault=fault: fault)
             assert PASSAGE not in str(refused(model)), case
             assert len(double.requests) == number, case
-    monkeypatch.setattr(chat, "Limits", lambda **options: Limits(max_bytes=100_000, **options))
-    with served(lambda _: Reply(b": " + b"x" * 10_000_000, headers=EVENT_STREAM)) as (_, model):
+    endless = Reply(b": " + b"x" * 10_000_000, headers=EVENT_STREAM)
+    with monkeypatch.context() as limited, served(lambda _: endless) as (_, model):
+        limited.setattr(chat, "Limits", lambda **options: Limits(max_bytes=100_000, **options))
         assert "more than the 100000 bytes" in str(refused(model))
+    fault = Reply(json.dumps(completion("x" * 10_000_000)).encode())
+    with (
+        chat_server(lambda _: "", [lambda *_: fault]) as double,
+        closing(chat_at(double)) as small,
+        pytest.raises(ModelServerError, match="more than the 4194304 bytes that are read"),
+    ):
+        small.complete([{"role": "user", "content": "?"}])
 
 
 @pytest.mark.slow
@@ -249,7 +257,7 @@ def say(request):
     return json.dumps({"line": line_about(asked_passage(request.body["messages"][1]["content"])[1])})
 
 
-def model(double):
+def chat_at(double):
     limits = {"timeout": LIMIT, "pause": LIMIT, "seconds": LIMIT}
     return OpenAIChatModel("small", f"{double.url}/v1", api_key=KEY, attempts=2, **limits)
 
@@ -259,7 +267,7 @@ def test_lines(database_url, caplog):
     with sync_opened(database_url, "none") as retriever:
         for case, fault in HOSTILE.items():
             texts = [ROTATE, "Keys are stored in a vault."]
-            with chat_server(say) as double, closing(model(double)) as chat:
+            with chat_server(say) as double, closing(chat_at(double)) as chat:
                 retriever.add_texts(texts, ids=["a", "b"])
                 # Whatever the server does, all chunks are there and found, and the report says why they have no line.
                 double.then(*[fault] * 8)
@@ -301,13 +309,3 @@ def test_the_reranker(database_url, fault):
             found = retriever.search("rotate")
         assert [hit.id for hit in found] == ["a"]
         assert any("rerank" in warning for warning in found.warnings)
-
-
-def test_ten_megabytes_in_one_piece_are_not_read():
-    fault = Reply(json.dumps(completion("x" * 10_000_000)).encode())
-    with (
-        chat_server(lambda _: "", [lambda *_: fault]) as double,
-        closing(model(double)) as chat,
-        pytest.raises(ModelServerError, match="more than the 4194304 bytes that are read"),
-    ):
-        chat.complete([{"role": "user", "content": "?"}])

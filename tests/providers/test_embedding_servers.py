@@ -115,7 +115,7 @@ def test_a_text_that_is_refused_is_named_by_its_row(count, data):
         assert caught.value.status == 400
 
 
-def test_queries_threads_and_answers_of_gemini(embeddings, embedder_at):
+def test_gemini_threads_and_servers_without_base64(embeddings, embedder_at):
     embedder = embedder_at(embeddings, batch_size=3)
     assert isinstance(embedder, Embedder)
     found = embedder.embed_query("red stone")
@@ -137,6 +137,17 @@ def test_queries_threads_and_answers_of_gemini(embeddings, embedder_at):
             double.then(altered(change))
             with pytest.raises(ModelServerError, match=r"it has \d vectors for 2 texts"):
                 embedder.embed_documents(["first", "second"])
+    for code in [400, 413, 422]:
+        right = openai_embeddings(DIMENSIONS)
+
+        def answer(request, code=code, right=right):
+            return Reply(b"{}", code) if request.body["encoding_format"] == "base64" else right(request)
+
+        with ModelServerDouble(answer) as double:
+            embedder = embedder_at(double)
+            for _ in range(3):
+                assert_allclose(embedder.embed_documents(["a", "b"]), all_expected(["a", "b"]), atol=1e-6)
+            assert [request.body["encoding_format"] for request in double.requests] == ["base64", *["float"] * 3]
 
 
 # --- wrong answers ----------------------------------------------------------------------------------------------------
@@ -312,20 +323,6 @@ def test_prompts(embeddings, embedder_at, *, options, query, document, task):
     embedder.embed_documents(["x"])
     assert [request.body["input"] for request in embeddings.requests] == [[query], [document]]
     assert embedder.identity.instruction == task
-
-
-@pytest.mark.parametrize("code", [400, 413, 422])
-def test_a_server_without_base64_is_asked_for_numbers_once(code, embedder_at):
-    right = openai_embeddings(DIMENSIONS)
-
-    def answer(request):
-        return Reply(b"{}", code) if request.body["encoding_format"] == "base64" else right(request)
-
-    with ModelServerDouble(answer) as double:
-        embedder = embedder_at(double)
-        for _ in range(3):
-            assert_allclose(embedder.embed_documents(["a", "b"]), all_expected(["a", "b"]), atol=1e-6)
-        assert [request.body["encoding_format"] for request in double.requests] == ["base64", *["float"] * 3]
 
 
 # --- the object itself ------------------------------------------------------------------------------------------------

@@ -61,7 +61,7 @@ def test_it_counts_as_the_tokenizers_library_does(tmp_path_factory, kind, rows):
     assert embedder.count_tokens(rows).tolist() == expected == [len(embedder.token_offsets(row)) for row in rows]
 
 
-def test_a_file_its_folder_and_another_place_are_one_tokenizer(file, monkeypatch):
+def test_one_tokenizer_has_one_name_and_others_their_own(file, monkeypatch):
     copy = file.with_name("copied.json")
     copy.write_bytes(file.read_bytes())
     monkeypatch.chdir(file.parent)
@@ -72,6 +72,13 @@ def test_a_file_its_folder_and_another_place_are_one_tokenizer(file, monkeypatch
         monkeypatch.setenv(variable, "x")
     names = ("openai:m", "openrouter:m", "gemini:m", "ollama:m", f"{ADDRESS}#m")
     assert {choose_embedder(name, tokenizer=file).model.counter_name for name in names} == {KNOWN}
+    for model, message in [
+        (None, "name such a model, or leave"), ("none", "name such a model, or leave"),
+        ("static", "static has its own"), ("org/model", "org/model has its own"),
+        (HashEmbedder(8), "give the tokenizer to your embedder"),
+    ]:  # fmt: skip
+        with pytest.raises(ConfigurationError, match=f"name of a model behind a server: {message}"):
+            choose_embedder(model, tokenizer=file)
 
 
 def test_a_broken_or_missing_file_is_named(file, monkeypatch):
@@ -99,16 +106,6 @@ def test_a_kind_that_needs_a_package_says_so(file, monkeypatch):
     file.write_bytes(KINDS["tokenizers"])
     with pytest.raises(MissingExtraError, match=r"tokenizers.*semlex\[local\]"):
         given_tokenizer(file)
-
-
-def test_a_model_that_is_behind_no_server_has_its_own(file):
-    for model, message in [
-        (None, "name such a model, or leave"), ("none", "name such a model, or leave"),
-        ("static", "static has its own"), ("org/model", "org/model has its own"),
-        (HashEmbedder(8), "give the tokenizer to your embedder"),
-    ]:  # fmt: skip
-        with pytest.raises(ConfigurationError, match=f"name of a model behind a server: {message}"):
-            choose_embedder(model, tokenizer=file)
 
 
 # --- a collection that counts with one --------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from tests.support.waiting import until
 
 
 # --- one request ------------------------------------------------------------------------------------------------------
-def test_one_request(server, double):
+def test_one_request_and_many_that_fail(server, double):
     body = {"model": "m", "input": ["größe 数据 😀", "", "\n\x00"], "n": 1.5}
     ModelServer(double.url, api_key=KEY).close()
     assert double.requests == []
@@ -41,9 +41,6 @@ def test_one_request(server, double):
     assert "authorization" not in another
     assert KEY not in double.requests[1].path
     assert not {"authorization", "x-goog-api-key"} & set(none)
-
-
-def test_the_first_failure_ends_the_others(server, double):
     double.then(*[status(404)] * 4)
     with pytest.raises(ModelServerError, match="answered 404"):
         server.map(partial(server.post, "/x"), [{"input": [number]} for number in range(1000)])
@@ -63,16 +60,6 @@ def test_nothing_is_sent_when_nobody_waits(server, double):
 
 
 # --- many requests ----------------------------------------------------------------------------------------------------
-def test_no_more_than_so_many_at_once():
-    meeting = threading.Barrier(3)
-
-    def answer(request):
-        meeting.wait(60)  # breaks, and fails the request, unless three are here together
-        return echoed(request)
-
-    with ModelServerDouble(answer) as double, closing(ModelServer(double.url, concurrency=3, attempts=1)) as server:
-        server.map(partial(server.post, "/x"), [{"input": [number]} for number in range(12)])
-        assert double.most_at_once == 3
 
 
 @pytest.mark.slow
@@ -85,24 +72,21 @@ def test_several_threads(server):
 # --- nobody waits any more --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("count", [1, 9])
-def test_an_answer_that_nobody_waits_for_is_left(count):
-    flag = cancellation.Flag()
+def test_answers_and_waits_of_nobody_are_left():
+    for count in [1, 9]:
+        flag = cancellation.Flag()
 
-    def answer(request):
-        flag.set()
-        double.stopped.wait()  # the server answers when everybody has left
-        return echoed(request)
+        def answer(request, flag=flag):
+            flag.set()
+            double.stopped.wait()  # the server answers when everybody has left
+            return echoed(request)
 
-    with ModelServerDouble(answer) as double:
-        server = ModelServer(double.url, timeout=600)
-        with cancellation.abandoned_by(flag), pytest.raises(WorkAbandonedError):
-            server.map(partial(server.post, "/x"), [{"input": []}] * count)
-        double.stopped.set()
-        server.close()
-
-
-def test_waits_last_as_long_as_the_server_and_the_caller_want():
+        with ModelServerDouble(answer) as double:
+            server = ModelServer(double.url, timeout=600)
+            with cancellation.abandoned_by(flag), pytest.raises(WorkAbandonedError):
+                server.map(partial(server.post, "/x"), [{"input": []}] * count)
+            double.stopped.set()
+            server.close()
     flag, clock = cancellation.Flag(), ManualClock()
     thread = threading.Thread(target=lambda: until(lambda: clock.waits == [30]) and flag.set())
     thread.start()
@@ -124,6 +108,15 @@ def test_waits_last_as_long_as_the_server_and_the_caller_want():
     ):
         server.post("/x", {"input": []})
         assert clock.monotonic() - begun >= 30
+    meeting = threading.Barrier(3)
+
+    def answer(request):
+        meeting.wait(60)  # breaks, and fails the request, unless three are here together
+        return echoed(request)
+
+    with ModelServerDouble(answer) as double, closing(ModelServer(double.url, concurrency=3, attempts=1)) as server:
+        server.map(partial(server.post, "/x"), [{"input": [number]} for number in range(12)])
+        assert double.most_at_once == 3
 
 
 def test_a_look_up_that_hangs_is_left_behind(monkeypatch):
@@ -292,7 +285,7 @@ def test_waits_double_differ_or_follow_the_server(server, double, pauses):
         assert asked_wait(value) is None, value
 
 
-def test_a_server_that_is_not_there(pauses):
+def test_a_server_that_is_not_there_or_too_slow(pauses, double):
     with socket.socket() as closed:  # it has a port and does not listen: nobody else gets the port
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]
@@ -302,6 +295,30 @@ def test_a_server_that_is_not_there(pauses):
     assert error.status is None
     assert f"127.0.0.1:{port}/x cannot be reached" in str(error)
     assert len(pauses) == 2
+    clock = ManualClock()
+    slow = partial(drip, tick=lambda: clock.advance(1))
+    double.then(slow, slow)
+    with closing(ModelServer(double.url, timeout=60, attempts=2, clock=clock)) as server:
+        error = refused(server, body={"input": ["a text that takes its time"] * 10})
+    assert "did not answer in time" in str(error)
+    assert error.status is None
+    assert len(double.requests) == 2
+    stopped, clock = threading.Event(), ManualClock()
+
+    def serve(listener):
+        connection, _ = listener.accept()
+        with connection, suppress(OSError):
+            connection.sendall(b"HTTP/1.1 200 OK\r\nX-Long: ")
+            while not stopped.is_set():
+                connection.sendall(b"x")
+                clock.advance(0.01)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as threads:
+        threads.submit(serve, listener)
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        with closing(ModelServer(url, timeout=60, attempts=1, clock=clock)) as server:
+            assert "did not answer in time" in str(refused(server))
+            stopped.set()
 
 
 # --- answers that cannot be used --------------------------------------------------------------------------------------
@@ -322,36 +339,6 @@ def test_answers_that_are_no_json_or_huge(server, double, monkeypatch):
     assert len(double.requests) == 1
     double.then(raw(json.dumps("x" * 9_000).encode()))
     assert server.post("/x", {"input": []}) == "x" * 9_000
-
-
-def test_a_time_out_bounds_the_whole_answer(double, pauses):
-    clock = ManualClock()
-    slow = partial(drip, tick=lambda: clock.advance(1))
-    double.then(slow, slow)
-    with closing(ModelServer(double.url, timeout=60, attempts=2, clock=clock)) as server:
-        error = refused(server, body={"input": ["a text that takes its time"] * 10})
-    assert "did not answer in time" in str(error)
-    assert error.status is None
-    assert len(double.requests) == 2
-
-
-def test_a_time_out_bounds_the_headers_as_well(pauses):
-    stopped, clock = threading.Event(), ManualClock()
-
-    def serve(listener):
-        connection, _ = listener.accept()
-        with connection, suppress(OSError):
-            connection.sendall(b"HTTP/1.1 200 OK\r\nX-Long: ")
-            while not stopped.is_set():
-                connection.sendall(b"x")
-                clock.advance(0.01)
-
-    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as threads:
-        threads.submit(serve, listener)
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        with closing(ModelServer(url, timeout=60, attempts=1, clock=clock)) as server:
-            assert "did not answer in time" in str(refused(server))
-            stopped.set()
 
 
 # --- secrets ----------------------------------------------------------------------------------------------------------

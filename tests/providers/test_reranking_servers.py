@@ -255,13 +255,25 @@ def test_out_of_range_parameters(form, options):
 
 
 # --- Cohere and TEI ---------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(("form", "most"), [(COHERE, 1000), (TEI, 32)])
-def test_more_texts_than_the_servers_bound_are_several_requests(form, most):
-    texts = [f"text {number}" for number in range(most + 1)]
-    with served(form) as (reranker, double):
-        scores = reranker.score(QUERY, texts)
-    assert sorted(request.size for request in double.requests) == [1, most]
-    assert np.array_equal(scores, form.expected(texts))
+def test_long_batches_and_settings_that_are_not_taken():
+    for form, most in [(COHERE, 1000), (TEI, 32)]:
+        texts = [f"text {number}" for number in range(most + 1)]
+        with served(form) as (reranker, double):
+            scores = reranker.score(QUERY, texts)
+        assert sorted(request.size for request in double.requests) == [1, most]
+        assert np.array_equal(scores, form.expected(texts))
+    for refusal in (400, 422):
+        with served() as (reranker, double):
+            double.then(status(refusal), status(refusal))  # whatever is sent: the settings stay
+            with pytest.raises(ModelServerError, match=f"answered {refusal}"):
+                reranker.score(QUERY, ["one"])
+            double.requests.clear()
+            double.then(
+                lambda request, answer, code=refusal: Reply(b"{}", code) if "temperature" in request.body else 0
+            )
+            for _ in range(2):
+                assert np.array_equal(reranker.score(QUERY, ["one"]), LLM.expected(["one"]))
+        assert ["temperature" in request.body for request in double.requests] == [True, False, False]
 
 
 @both_forms
@@ -389,18 +401,3 @@ WRONG = {
     "a passage too many": RIGHT.replace("]", ', {"passage": 2, "score": 1}]'),
     **{f"a score of {score}": RIGHT.replace("9.5", score) for score in ("10.5", "-1", "NaN", '"9.5"')},
 }
-
-
-def test_settings_that_the_model_does_not_take_are_left_out_from_then_on():
-    for refusal in (400, 422):
-        with served() as (reranker, double):
-            double.then(status(refusal), status(refusal))  # whatever is sent: the settings stay
-            with pytest.raises(ModelServerError, match=f"answered {refusal}"):
-                reranker.score(QUERY, ["one"])
-            double.requests.clear()
-            double.then(
-                lambda request, answer, code=refusal: Reply(b"{}", code) if "temperature" in request.body else 0
-            )
-            for _ in range(2):
-                assert np.array_equal(reranker.score(QUERY, ["one"]), LLM.expected(["one"]))
-        assert ["temperature" in request.body for request in double.requests] == [True, False, False]

@@ -238,7 +238,7 @@ class Caller:
         await self.task
 
 
-async def test_places_are_given_in_order_however_many_wait():
+async def test_places_are_given_in_order_and_kept_by_nobody_else():
     clock, order = ManualClock(), list[int]()
     queue = ConnectionQueue(2, SECONDS, clock)
     callers = [Caller(queue, number, order) for number in range(40)]
@@ -250,9 +250,6 @@ async def test_places_are_given_in_order_however_many_wait():
         await turns()
         assert order == list(range(min(40, number + 3)))
     assert queue.waiting == 0
-
-
-async def test_who_waits_too_long_or_is_cancelled_keeps_no_place():
     clock, order = ManualClock(), list[int]()
     queue = ConnectionQueue(1, SECONDS, clock)
     first, second, third = (Caller(queue, number, order) for number in range(3))
@@ -284,7 +281,17 @@ async def test_who_waits_too_long_or_is_cancelled_keeps_no_place():
 
 
 # --- the clock that tests advance -------------------------------------------------------------------------------------
-async def test_timeouts_and_calls_come_at_their_times():
+
+
+async def test_tasks_timeouts_and_calls_come_at_their_times():
+    for clock in [Clock(), ManualClock()]:
+        ends, never = asyncio.ensure_future(turns()), asyncio.ensure_future(asyncio.Event().wait())
+        await clock.wait_for_tasks({ends}, 600)
+        assert ends.done()
+        await clock.wait_for_tasks({ends, never}, 600, asyncio.FIRST_COMPLETED)
+        await clock.wait_for_tasks({never}, 0)
+        assert not never.done()
+        never.cancel()
     clock = ManualClock()
     begun = clock.monotonic()
     sleeping = [asyncio.ensure_future(clock.sleep(seconds)) for seconds in (0, 5, 10)]
@@ -333,28 +340,14 @@ async def test_timeouts_and_calls_come_at_their_times():
     assert not unused.expired()
 
 
-@pytest.mark.parametrize("clock", [Clock(), ManualClock()], ids=["machine", "manual"])
-async def test_tasks_are_waited_for_and_not_cancelled(clock):
-    ends, never = asyncio.ensure_future(turns()), asyncio.ensure_future(asyncio.Event().wait())
-    await clock.wait_for_tasks({ends}, 600)
-    assert ends.done()
-    await clock.wait_for_tasks({ends, never}, 600, asyncio.FIRST_COMPLETED)
-    await clock.wait_for_tasks({never}, 0)
-    assert not never.done()
-    never.cancel()
-
-
-@pytest.mark.parametrize("clock", [Clock(), ManualClock()], ids=["machine", "manual"])
-def test_threads_wait_for_events_and_conditions(clock):
-    event, condition = threading.Event(), threading.Condition()
-    assert not clock.wait(event, 0)
-    with condition:
-        assert not clock.wait(condition, 0)
-    event.set()
-    assert clock.wait(event, 600)
-
-
-def test_the_wait_of_a_thread_ends_when_its_time_has_passed():
+def test_threads_wait_until_their_time_or_their_event():
+    for clock in [Clock(), ManualClock()]:
+        event, condition = threading.Event(), threading.Condition()
+        assert not clock.wait(event, 0)
+        with condition:
+            assert not clock.wait(condition, 0)
+        event.set()
+        assert clock.wait(event, 600)
     clock, found = ManualClock(), []
     thread = threading.Thread(target=lambda: found.append(clock.wait(threading.Event(), 600)))
     thread.start()

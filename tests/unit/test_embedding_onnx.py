@@ -157,7 +157,7 @@ def test_the_file_is_chosen_by_a_rule_or_by_name_and_its_content_is_its_identity
         OnnxEmbedder(f"{both}#model_q4.onnx")
 
 
-def test_a_name_alone_leads_to_onnx_where_nothing_else_is_there(tmp_path, empty_cache):
+def test_other_names_and_exports(tmp_path, empty_cache):
     model_cache.put_into_cache(empty_cache, "org/tiny", write_folder)
     assert find_cached("org/tiny") is None
     assert find_cached("org/tiny", weights="onnx") is not None
@@ -175,7 +175,7 @@ def test_a_name_alone_leads_to_onnx_where_nothing_else_is_there(tmp_path, empty_
 
 
 # --- long texts, cancellation, threads, forks -------------------------------------------------------------------------
-def test_cut_texts_are_counted(folder, caplog):
+def test_cut_texts_are_counted_and_work_of_nobody_ends_between_batches(folder, caplog, monkeypatch):
     embedder = OnnxEmbedder(str(folder))
     assert embedder.max_tokens == MAX_TOKENS - 2
     with caplog.at_level(logging.WARNING):
@@ -183,23 +183,6 @@ def test_cut_texts_are_counted(folder, caplog):
         embedder.embed_query(LONG)
     assert embedder.documents_cut == 2
     assert f"2 of 3 texts for {folder} so far did not fit into the {MAX_TOKENS - 2} tokens" in caplog.text
-
-
-@pytest.mark.parametrize(("config", "limits", "most"), [
-    ({"model_type": "bert", "max_position_embeddings": 20}, {}, 18),
-    ({"model_type": "xlm-roberta", "pad_token_id": 1, "max_position_embeddings": 22}, {}, 18),
-    ({"model_type": "bert", "max_position_embeddings": 512}, {"tokenizer_config.json": {"model_max_length": 9}}, 7),
-    ({}, {}, None),
-])  # fmt: skip
-def test_the_longest_text_by_the_models_files(tmp_path, config, limits, most):
-    folder = write_folder(tmp_path)
-    (folder / "sentence_bert_config.json").unlink()
-    for name, content in {"config.json": config, **limits}.items():
-        write_json(folder / name, content)
-    assert OnnxEmbedder(str(folder)).max_tokens == most
-
-
-def test_work_that_nobody_waits_for_ends_between_batches(folder, monkeypatch):
     embedder = OnnxEmbedder(str(folder))
     ran = []
     forward = onnx_model.OnnxModel._forward
@@ -216,6 +199,20 @@ def test_work_that_nobody_waits_for_ends_between_batches(folder, monkeypatch):
         embedder.embed_documents([LONG] * 100)
     # Batches are bounded by their tokens.
     assert ran == [(onnx_model.TOKEN_BUDGET // MAX_TOKENS, MAX_TOKENS)]
+
+
+@pytest.mark.parametrize(("config", "limits", "most"), [
+    ({"model_type": "bert", "max_position_embeddings": 20}, {}, 18),
+    ({"model_type": "xlm-roberta", "pad_token_id": 1, "max_position_embeddings": 22}, {}, 18),
+    ({"model_type": "bert", "max_position_embeddings": 512}, {"tokenizer_config.json": {"model_max_length": 9}}, 7),
+    ({}, {}, None),
+])  # fmt: skip
+def test_the_longest_text_by_the_models_files(tmp_path, config, limits, most):
+    folder = write_folder(tmp_path)
+    (folder / "sentence_bert_config.json").unlink()
+    for name, content in {"config.json": config, **limits}.items():
+        write_json(folder / name, content)
+    assert OnnxEmbedder(str(folder)).max_tokens == most
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -67,7 +67,7 @@ def test_a_message_is_one_sentence(code, limit, actual):
     assert RULES[code].remedy or (limit or "") in text or RULES[code].plain
 
 
-def test_sentences_and_numbers():
+def test_sentences_numbers_keys_and_bounds():
     for place, told, text in [
         ((-1, None, "top_k"), ("out_of_range", "1 to 1000", "0"), "top_k must be between 1 and 1,000; got 0"),
         ((-1, None, "top_k"), ("wrong_type", "int", "str"), "top_k must be an int; got a str"),
@@ -114,21 +114,6 @@ def test_sentences_and_numbers():
     assert readable("1 bytes of 1234567 bytes") == "1 byte of 1,234,567 bytes"
     for text in ("years 0001 to 9999", "-3.4028235e38 to 2**5300", "11 bytes"):
         assert readable(text) == text
-
-
-@given(count=st.integers(1, 40))
-def test_several_errors_are_lines(count):
-    found = [FieldError(row, f"d{row}", "content", "too_short", "1 characters", "0 characters") for row in range(count)]
-    lines = str(ValidationError(found)).split("\n")
-    if count == 1:
-        assert lines == [str(found[0])]
-        return
-    assert lines[0] == f"{count} errors:"
-    assert lines[1 : SHOWN_ERRORS + 1] == [f"  {error}" for error in found[:SHOWN_ERRORS]]
-    assert lines[SHOWN_ERRORS + 1 :] == ([f"  and {count - SHOWN_ERRORS} more (see .errors)"] if count > 10 else [])
-
-
-def test_keys_are_named_and_messages_bounded():
     for metadata, key in [
         ({"good": 1, "day": datetime.now(UTC).date(), "when": {1}}, "when"),
         ({"outer": {"inner": [float("nan")]}}, "outer"),
@@ -160,6 +145,18 @@ def test_keys_are_named_and_messages_bounded():
         ):
             with pytest.raises(SemlexError):
                 use(name)
+
+
+@given(count=st.integers(1, 40))
+def test_several_errors_are_lines(count):
+    found = [FieldError(row, f"d{row}", "content", "too_short", "1 characters", "0 characters") for row in range(count)]
+    lines = str(ValidationError(found)).split("\n")
+    if count == 1:
+        assert lines == [str(found[0])]
+        return
+    assert lines[0] == f"{count} errors:"
+    assert lines[1 : SHOWN_ERRORS + 1] == [f"  {error}" for error in found[:SHOWN_ERRORS]]
+    assert lines[SHOWN_ERRORS + 1 :] == ([f"  and {count - SHOWN_ERRORS} more (see .errors)"] if count > 10 else [])
 
 
 @given(st.text(min_size=4), st.sampled_from(["nul", "deep", "type", "nan"]))

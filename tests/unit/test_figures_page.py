@@ -58,7 +58,7 @@ def kept():
 
 
 # --- what is committed ----------------------------------------------------------------------------------------------
-def test_the_page_the_files_the_variants_and_the_links_are_right():
+def test_what_is_kept_is_complete_and_shown():
     assert figures.PAGE.read_text(encoding="utf-8") == figures.page()
     assert {path.name for path in kept_runs.RESULTS.iterdir()} <= {f"{bench}.json" for bench in BENCHES}
     variants = [(run.bench, run.variant) for run in RUNS]
@@ -70,33 +70,30 @@ def test_the_page_the_files_the_variants_and_the_links_are_right():
     linked |= set(re.findall(r"\]\(#([\w-]+)\)", figures.page()))
     assert linked - anchors == set()
     assert linked
-
-
-@pytest.mark.parametrize("run", RUNS, ids=lambda run: f"{run.bench} {run.variant}")
-def test_a_kept_run_is_complete_with_fair_verdicts(run):
-    assert datetime.fromisoformat(run.date).tzinfo is not None
-    assert re.fullmatch("[0-9a-f]{7,}", run.commit)
-    assert set(run.machine) == {"system", "processor", "cores"}
-    assert all(run.machine.values())
-    assert run.versions
-    assert run.figures or run.tables
-    if run.taken == "by hand":
-        assert isinstance(run.load, str)
-        assert run.load
-    else:
-        assert isinstance(run.load, dict)
-        assert set(run.load) == {"before", "after"}
-        assert run.clean is not None
-        assert run.command
-    for table in run.tables:
-        assert {len(cells) for cells in table.rows} == {len(table.columns)}
-    for figure in run.figures.values():  # no verdict is softer
-        given = (figure.ours, figure.baseline, figure.ratio)
-        assert figure == Figure.judged(*given, unit=figure.unit, bar=figure.bar, better=figure.better)
+    for run in RUNS:
+        assert datetime.fromisoformat(run.date).tzinfo is not None
+        assert re.fullmatch("[0-9a-f]{7,}", run.commit)
+        assert set(run.machine) == {"system", "processor", "cores"}
+        assert all(run.machine.values())
+        assert run.versions
+        assert run.figures or run.tables
+        if run.taken == "by hand":
+            assert isinstance(run.load, str)
+            assert run.load
+        else:
+            assert isinstance(run.load, dict)
+            assert set(run.load) == {"before", "after"}
+            assert run.clean is not None
+            assert run.command
+        for table in run.tables:
+            assert {len(cells) for cells in table.rows} == {len(table.columns)}
+        for figure in run.figures.values():  # no verdict is softer
+            given = (figure.ours, figure.baseline, figure.ratio)
+            assert figure == Figure.judged(*given, unit=figure.unit, bar=figure.bar, better=figure.better)
 
 
 # --- what a run leaves ----------------------------------------------------------------------------------------------
-def test_a_run_is_kept_and_shown(results, bench):
+def test_each_figure_is_shown_once(results, bench):
     assert bench(lambda bench: bench.at_most("time", 1.5, unit="ms", bar=1)) == 1
     (run,) = kept_runs.read("rrf")
     assert (run.variant, run.command, run.taken) == ("full", "./x bench rrf", "by the bench")
@@ -202,20 +199,18 @@ def test_commits_bars_and_commands(monkeypatch, bench):
 # --- verdicts and tables --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("newest", "shown"), [("full", {"full": ["a"], "million": ["1M"]}), ("million", {"million": ["1M", "a"]})]
-)
-def test_each_figure_of_a_million_is_shown_once(results, newest, shown):
-    for variant, names in (("full", ["a"]), ("million", ["a", "1M"])):
-        bench = Bench("rrf")
-        bench.unmeasured("1M", "", 1, "not asked for")
-        for name in names:
-            bench.at_least(name, 1, unit="", bar=1)
-        run = Recording(variant, f"./x bench rrf # {variant}").run(bench)
-        kept_runs.keep(replace(run, date="2026-11-24T12:00Z" if variant == newest else "2026-11-24T11:00Z"))
-    text = figures.page().partition("## Rank fusion")[2].partition("## ")[0]
-    found = {}
-    for table, variant in re.findall(r"((?:^\|.*\n)+)\n`./x bench rrf # (\w+)`", text, re.MULTILINE):
-        found[variant] = re.findall(r"^\| (a|1M) \|", table, re.MULTILINE)
-    assert found == shown
-    assert text.count("./x bench rrf") == len(shown)
+def test_each_figure_of_a_million_is_shown_once(results):
+    for newest, shown in [("full", {"full": ["a"], "million": ["1M"]}), ("million", {"million": ["1M", "a"]})]:
+        for variant, names in (("full", ["a"]), ("million", ["a", "1M"])):
+            bench = Bench("rrf")
+            bench.unmeasured("1M", "", 1, "not asked for")
+            for name in names:
+                bench.at_least(name, 1, unit="", bar=1)
+            run = Recording(variant, f"./x bench rrf # {variant}").run(bench)
+            kept_runs.keep(replace(run, date="2026-11-24T12:00Z" if variant == newest else "2026-11-24T11:00Z"))
+        text = figures.page().partition("## Rank fusion")[2].partition("## ")[0]
+        found = {}
+        for table, variant in re.findall(r"((?:^\|.*\n)+)\n`./x bench rrf # (\w+)`", text, re.MULTILINE):
+            found[variant] = re.findall(r"^\| (a|1M) \|", table, re.MULTILINE)
+        assert found == shown
+        assert text.count("./x bench rrf") == len(shown)

@@ -94,7 +94,7 @@ TREES = [
 ]  # fmt: skip
 
 
-def test_three_spellings_are_one_tree():
+def test_spellings_and_operators_are_those_of_the_page():
     for tree, written, mapping in TREES:
         before = copy.deepcopy(mapping)
         assert repr(filter_tree(written)) == repr(tree)
@@ -109,14 +109,6 @@ def test_three_spellings_are_one_tree():
     with pytest.raises(TypeError):
         {F("a"): 1}
     assert repr(F("a.b")) == "F('a.b')"
-
-
-@given(st.floats(allow_nan=False, allow_infinity=False))
-def test_a_float_has_the_value_that_is_stored(number):
-    assert Decimal(json_text(number)) == Decimal(_core.to_json(number).decode()) == exact(number)
-
-
-def test_every_operator_has_its_words_and_is_on_the_page():
     operators = set(get_args(Operator))
     assert {*text.SYMBOLS, *text.WORDS, "exists", "empty"} - {"!=", "between"} == operators
     assert {*forms.COMPARISONS.values(), *forms.SWITCHES.values()} == operators
@@ -133,6 +125,11 @@ def test_every_operator_has_its_words_and_is_on_the_page():
         trees |= {repr(eval(one.replace("\\|", "|"))) for one in re.findall(r"`([~(]*F[^`]+)`", python)}  # noqa: S307
         assert len(trees) == 1, texts
     assert all(f"`{name}`" in page or f'"{name}"' in page for name in forms.OF_FIELDS)
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_a_float_has_the_value_that_is_stored(number):
+    assert Decimal(json_text(number)) == Decimal(_core.to_json(number).decode()) == exact(number)
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------
@@ -186,7 +183,7 @@ TEXTS = [
 ]  # fmt: skip
 
 
-def test_refusals_have_their_place():
+def test_refusals_have_their_place_and_limits():
     for written, column, told in TEXTS:
         [error] = refusals(lambda written=written: tree_of_text(written))
         assert error.field == f"filters at column {column}"
@@ -196,6 +193,29 @@ def test_refusals_have_their_place():
             tree_of_mapping(mapping)
         assert [error.field for error in caught.value.errors] == places
         assert told in str(caught.value)
+    flat = [F("a") == number for number in range(MAX_CONDITIONS)]
+    tree = functools.reduce(operator.or_, flat)
+    assert (tree.depth, tree.conditions) == (1, MAX_CONDITIONS)
+    assert repr(tree_of_text(str(tree))) == repr(tree)
+    many = {"$or": [{"a": number} for number in range(MAX_CONDITIONS + 1)]}
+    assert [(one.field, one.code) for one in refusals(lambda: tree_of_mapping(many))] == [("filters.$or", "too_long")]
+    assert filter_tree({"a": {"$in": list(range(100_000))}}) is not None
+    for make in (
+        lambda: tree | (F("b") == 1),
+        lambda: tree_of_text(" or ".join(["a==1"] * (MAX_CONDITIONS + 1))),
+        lambda: tree_of_mapping({"a": {"$in": ["x" * 1024] * 1024}}),
+        lambda: tree_of_mapping({"a" * 2**20: 1}),
+        lambda: tree_of_mapping({"$or": [{"a": "x" * 2**19}, {"b": "x" * 2**19}]}),
+        lambda: F("a") == "é" * 2**19,
+        lambda: tree_of_text("a == 1" + " " * 2**20),
+    ):
+        assert [one.code for one in refusals(make)] == ["too_long"]
+    tree = tree_of_text("year > 2020 and (lang == 'de' or lang == 'fr') and not draft == true and exists tags")
+    document = {"year": 2019, "lang": "en", "draft": True, "tags": ["a"]}
+    assert [str(part) for part in failing(tree, document)] == [
+        "year > 2020", 'lang == "de" or lang == "fr"', "draft != true",
+    ]  # fmt: skip
+    assert failing(tree, {"year": 2021, "lang": "de", "tags": []}) == []
 
 
 MAPPINGS = [
@@ -256,32 +276,6 @@ def test_levels():
     assert refusals(lambda: tree & (F("b") == 2))[0].code == "too_deep"
     while deep is not None:
         deep = deep.get("$or", [None])[0]  # so that it is not freed by recursion
-
-
-def test_limits_and_known_parts():
-    flat = [F("a") == number for number in range(MAX_CONDITIONS)]
-    tree = functools.reduce(operator.or_, flat)
-    assert (tree.depth, tree.conditions) == (1, MAX_CONDITIONS)
-    assert repr(tree_of_text(str(tree))) == repr(tree)
-    many = {"$or": [{"a": number} for number in range(MAX_CONDITIONS + 1)]}
-    assert [(one.field, one.code) for one in refusals(lambda: tree_of_mapping(many))] == [("filters.$or", "too_long")]
-    assert filter_tree({"a": {"$in": list(range(100_000))}}) is not None
-    for make in (
-        lambda: tree | (F("b") == 1),
-        lambda: tree_of_text(" or ".join(["a==1"] * (MAX_CONDITIONS + 1))),
-        lambda: tree_of_mapping({"a": {"$in": ["x" * 1024] * 1024}}),
-        lambda: tree_of_mapping({"a" * 2**20: 1}),
-        lambda: tree_of_mapping({"$or": [{"a": "x" * 2**19}, {"b": "x" * 2**19}]}),
-        lambda: F("a") == "é" * 2**19,
-        lambda: tree_of_text("a == 1" + " " * 2**20),
-    ):
-        assert [one.code for one in refusals(make)] == ["too_long"]
-    tree = tree_of_text("year > 2020 and (lang == 'de' or lang == 'fr') and not draft == true and exists tags")
-    document = {"year": 2019, "lang": "en", "draft": True, "tags": ["a"]}
-    assert [str(part) for part in failing(tree, document)] == [
-        "year > 2020", 'lang == "de" or lang == "fr"', "draft != true",
-    ]  # fmt: skip
-    assert failing(tree, {"year": 2021, "lang": "de", "tags": []}) == []
 
 
 @given(st.text(st.sampled_from("ab.@\"' ()[]{},=<>!-+0123\\né%$:") | st.characters(), max_size=30))

@@ -273,28 +273,6 @@ def test_what_is_no_text_is_refused_with_its_place(tmp_path):
         assert result.message.startswith(place)
 
 
-def test_formats_and_titles():
-    for uri, expected in [
-        ("a/b.MD", "markdown"), ("x.htm", "html"), ("Makefile", "code"), ("a.py", "code"), ("README", "text"),
-        (".md", "markdown"),
-    ]:  # fmt: skip
-        assert loader_of(FileBytes(uri, b"", b"", datetime.now(UTC)), loaders()).name == expected
-    for text, title in [
-        ("# One\n# Two", "One"),
-        ("text\n\n  #  Spaced out ## \n", "Spaced out"),
-        ("# C#", "C#"),
-        ("#\n# ##\n#tag\n## Two\n# One", "One"),
-        ("Under\n=====\n", "Under"), ("\n=====\n", None),
-        ("```\n# code\n```\n# Title", "Title"),
-        ("~~~~\n# code\n~~~\n# code\n~~~~\n# Title", "Title"),
-        ('---\ntitle: "Front: it"\ntags: []\n---\n# Other', "Front: it"),
-        ("---\ntags: []\n---\n# Other", "Other"),
-        ("---\ntitle:\n...\n", None), ("no title", None), ("", None),
-        ("x" * 100_000 + "\n# Too far down", None),
-    ]:  # fmt: skip
-        assert markdown_title(text) == title
-
-
 def test_long_lines_do_not_slow_the_title(tmp_path):
     for filling in (" ", "#", "# ", "=", "`", "--- \n"):
         markdown_title("# " + filling * 200_000 + "x")
@@ -302,7 +280,7 @@ def test_long_lines_do_not_slow_the_title(tmp_path):
 
 
 # --- web pages --------------------------------------------------------------------------------------------------------
-def test_pages_become_markdown():
+def test_pages_formats_and_titles():
     page = """<!DOCTYPE html><html><head><title>The &amp;
     title</title><style>p { color: red }</style></head>
     <body><!-- a comment <p> --><nav>Home</nav>
@@ -353,6 +331,25 @@ def test_pages_become_markdown():
         ("a&amp;&#" + "9" * 5000 + ";<b>&amp;", "a&amp;&#" + "9" * 5000 + ";&", None),  # no number that Python makes
     ]:  # fmt: skip
         assert html_to_markdown(page) == (text, title)
+    for uri, expected in [
+        ("a/b.MD", "markdown"), ("x.htm", "html"), ("Makefile", "code"), ("a.py", "code"), ("README", "text"),
+        (".md", "markdown"),
+    ]:  # fmt: skip
+        assert loader_of(FileBytes(uri, b"", b"", datetime.now(UTC)), loaders()).name == expected
+    for text, title in [
+        ("# One\n# Two", "One"),
+        ("text\n\n  #  Spaced out ## \n", "Spaced out"),
+        ("# C#", "C#"),
+        ("#\n# ##\n#tag\n## Two\n# One", "One"),
+        ("Under\n=====\n", "Under"), ("\n=====\n", None),
+        ("```\n# code\n```\n# Title", "Title"),
+        ("~~~~\n# code\n~~~\n# code\n~~~~\n# Title", "Title"),
+        ('---\ntitle: "Front: it"\ntags: []\n---\n# Other', "Front: it"),
+        ("---\ntags: []\n---\n# Other", "Other"),
+        ("---\ntitle:\n...\n", None), ("no title", None), ("", None),
+        ("x" * 100_000 + "\n# Too far down", None),
+    ]:  # fmt: skip
+        assert markdown_title(text) == title
 
 
 HOSTILE = (

@@ -86,7 +86,7 @@ def is_number(text):
     return digits and signs <= 1 and max(len(whole), len(decimals)) <= 15 and text[-1] != "."
 
 
-def test_numbers_and_mistakes_in_tables():
+def test_tables_and_bad_lines():
     for values, stored in [
         (["2010", " 9 ", ""], [2010, 9, None]),
         (["1.50", "-3", "+0"], [1.5, -3, 0]), (["007", "8"], ["007", "8"]), (["1e3", "2"], ["1e3", "2"]),
@@ -134,6 +134,28 @@ def test_numbers_and_mistakes_in_tables():
         assert error.code == code
         assert words in error.message
         assert "never closed" not in error.message
+    for line, code in [
+        ("[1]", "bad_row"), ("{", "bad_json"), ("{'a': 1}", "bad_json"), ('{"a": NaN}', "bad_json"),
+        ('{"a": -Infinity}', "bad_json"), ('{"a": 1e999}', "bad_json"),
+        ('{"a": ' + "9" * 5000 + "}", "bad_json"),
+        ('{"a": 1, "a": 2}', "bad_json"), ('{"a": ' + "[" * DEEP, "bad_json"),
+        ('{"a": ' * 65 + "1" + "}" * 65, "bad_json"),
+        ('{"a": "\\ud800"}', "bad_text"), ('{"a\\u0000": 1}', "bad_text"),
+        ('{"text": "x", "a": [' + "1," * 600_000 + "1]}", "metadata_too_large"),
+        ('{"text": ["x"]}', "bad_field"), ('{"id": true}', "missing_id"), ('{"idd": 1}', "missing_id"),
+        ('{"id": 0}', "repeated_id"),
+    ]:  # fmt: skip
+        options = {"id_field": "id"} if "id" in code else {}
+        error = refused("a.jsonl", '{"text": "first", "id": 0}\n' + line, text_fields=["text"], **options)
+        assert error.code == code
+        assert "line 2" in error.message or "and 2 " in error.message
+    line = '{"a": ' * 64 + "1" + "}" * 64
+    assert parse_json(line) == json.loads(line)
+    brackets = json.dumps("[{" * DEEP + '"\\')
+    assert parse_json(brackets) == "[{" * DEEP + '"\\'  # in a text they are none
+    for piece in ('"', '\\"', '"\\', "[", "1,", '{"', '"a\\\\'):
+        with pytest.raises(LoadError):
+            parse_json(piece * (1_000_000 // len(piece)))
 
 
 def test_front_matter_and_what_was_left_out(monkeypatch):
@@ -179,31 +201,6 @@ def test_objects_come_back_as_they_were_written(rows, is_ascii):
         assert record.metadata == {name: value for name, value in row.items() if name not in named}
 
 
-def test_bad_lines_and_deep_ones():
-    for line, code in [
-        ("[1]", "bad_row"), ("{", "bad_json"), ("{'a': 1}", "bad_json"), ('{"a": NaN}', "bad_json"),
-        ('{"a": -Infinity}', "bad_json"), ('{"a": 1e999}', "bad_json"),
-        ('{"a": ' + "9" * 5000 + "}", "bad_json"),
-        ('{"a": 1, "a": 2}', "bad_json"), ('{"a": ' + "[" * DEEP, "bad_json"),
-        ('{"a": ' * 65 + "1" + "}" * 65, "bad_json"),
-        ('{"a": "\\ud800"}', "bad_text"), ('{"a\\u0000": 1}', "bad_text"),
-        ('{"text": "x", "a": [' + "1," * 600_000 + "1]}", "metadata_too_large"),
-        ('{"text": ["x"]}', "bad_field"), ('{"id": true}', "missing_id"), ('{"idd": 1}', "missing_id"),
-        ('{"id": 0}', "repeated_id"),
-    ]:  # fmt: skip
-        options = {"id_field": "id"} if "id" in code else {}
-        error = refused("a.jsonl", '{"text": "first", "id": 0}\n' + line, text_fields=["text"], **options)
-        assert error.code == code
-        assert "line 2" in error.message or "and 2 " in error.message
-    line = '{"a": ' * 64 + "1" + "}" * 64
-    assert parse_json(line) == json.loads(line)
-    brackets = json.dumps("[{" * DEEP + '"\\')
-    assert parse_json(brackets) == "[{" * DEEP + '"\\'  # in a text they are none
-    for piece in ('"', '\\"', '"\\', "[", "1,", '{"', '"a\\\\'):
-        with pytest.raises(LoadError):
-            parse_json(piece * (1_000_000 // len(piece)))
-
-
 @given(text=st.text('[]{}",:\\1 a', max_size=30))
 def test_any_text_is_the_same_json_or_refused(text):
     try:
@@ -227,7 +224,7 @@ def code(source, *outputs):
     return {"cell_type": "code", "source": source, "outputs": list(outputs)}
 
 
-def test_notebooks():
+def test_notebooks_and_chunks():
     outputs = (
         {"output_type": "stream", "text": ["\x1b[31mred\x1b[0m\n", "two"]},
         {"output_type": "execute_result", "data": {"text/plain": "o" * 3000, "image/png": "aGk="}},
@@ -274,31 +271,6 @@ def test_notebooks():
         ('{"worksheets": [{"cells": 1}]}', "bad_notebook"),
     ]:  # fmt: skip
         assert refused("a.ipynb", content).code == error_code
-
-
-@pytest.mark.slow
-def test_large_outputs_take_little_memory():
-    size = 10_000_000
-    output = {"output_type": "display_data", "data": {"image/png": base64.b64encode(bytes(size * 3 // 4)).decode()}}
-    file = file_of("a.ipynb", notebook(code("plot()", output), markdown("after")))
-    del output
-    tracemalloc.start()
-    try:
-        loaded = loader_of(file, loaders()).load(file, LoadOptions())
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert texts(loaded) == ["plot()", "after"]
-    assert peak < 4 * size
-
-
-# --- chunks -----------------------------------------------------------------------------------------------------------
-def chunk(number, **values):
-    own = {"chunk_id": f"c{number}", "source_document": "book.pdf", "chunk_text": f" text {number}\n", "token_count": 2}
-    return own | values
-
-
-def test_chunks_of_json():
     items = [chunk(1, chapter_title="One", subsection_title=["Deep"], summary="short"), chunk(2)]
     loaded = load("a.json", json.dumps(items))
     assert texts(loaded) == [" text 1\n", " text 2\n"]
@@ -329,6 +301,28 @@ def test_chunks_of_json():
         error = refused("a.json", content)
         assert error.code == error_code
         assert words in error.message
+
+
+@pytest.mark.slow
+def test_large_outputs_take_little_memory():
+    size = 10_000_000
+    output = {"output_type": "display_data", "data": {"image/png": base64.b64encode(bytes(size * 3 // 4)).decode()}}
+    file = file_of("a.ipynb", notebook(code("plot()", output), markdown("after")))
+    del output
+    tracemalloc.start()
+    try:
+        loaded = loader_of(file, loaders()).load(file, LoadOptions())
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert texts(loaded) == ["plot()", "after"]
+    assert peak < 4 * size
+
+
+# --- chunks -----------------------------------------------------------------------------------------------------------
+def chunk(number, **values):
+    own = {"chunk_id": f"c{number}", "source_document": "book.pdf", "chunk_text": f" text {number}\n", "token_count": 2}
+    return own | values
 
 
 # --- front matter -----------------------------------------------------------------------------------------------------

@@ -71,7 +71,7 @@ def test_all_chunks_of_a_document_are_one_passage(found):
         assert len(passages) == (1 + len(breaks) if document.chunks else 0)
 
 
-def test_chunks_side_by_side_and_gone():
+def test_chunks_headings_and_near_duplicates_by_hand():
     text = "# A\n\none two\n\n\n## B\r\n\r\n    three four\n" + "five " * 30
     [passage] = joined(stored(0, text, "markdown", SETTINGS).chunks)
     assert len(passage.text) == len(text.rstrip())
@@ -97,6 +97,41 @@ def test_chunks_side_by_side_and_gone():
     hits = [hit_of(chunk, rank) for rank, chunk in enumerate(document.chunks[:3], 1)]
     chunks = [document.chunks[0], replace(document.chunks[1], text="another text")]
     assert [one.hit for one in placed(hits, chunks, Around())] == hits[:1]
+    for settings in [ChunkSettings(16, 0, 0), ChunkSettings(500, 50, 32)]:
+        headings = headings_of(chunks_of(PAGE, "markdown", settings), "markdown")
+        assert [(one.level, one.title, one.line) for one in headings] == [
+            (1, "Keys", 1), (2, "Rotation", 5), (3, "Tools", 9), (2, "Rotation", 13), (1, "Locks", 17),
+            (2, "Doors", 19),
+        ]  # fmt: skip
+    chunks = [
+        StoredChunk("One.", id="a", heading_path=("Keys",)),
+        StoredChunk("Two.", id="b", heading_path=("Keys", "Rotation")),
+        StoredChunk("Three.", id="c", heading_path=("Keys", "Rotation")),
+    ]
+    found = headings_of(chunks, "markdown")
+    assert [(one.level, one.title, one.line, one.chunk_ids) for one in found] == [
+        (1, "Keys", None, ("a",)),
+        (2, "Rotation", None, ("b", "c")),
+    ]
+    assert text_of(chunks) == "One.\n\nTwo.\n\nThree."
+    hits = [SearchResult("t", id=str(n), fused_score=1 - n / 10) for n in range(6)]
+    same = {hit.id: np.ones(2, dtype=np.float32) for hit in hits}
+    for diversity in (0, 0.5, 1):
+        assert steps.diversified(hits, same, diversity) == hits
+    other = same | {"5": np.array([1, -1], dtype=np.float32)}
+    assert [hit.id for hit in steps.diversified(hits, other, 1)][:2] == ["0", "5"]
+    assert steps.diversified(hits, {}, 1) == hits
+    for scores in [{}, {"vector_score": None}, {"fused_score": 0.5}]:
+        hits = [SearchResult("t", id=str(n), **scores) for n in range(3)]
+        assert steps.relevances(hits).tolist() == ([1, 1, 1] if "fused_score" in scores else [1, 0.5, 0])
+    text = "Every key is rotated after ninety days, and its holder is told a week before."
+    other = text.replace("Every", "each").replace("week", "WEEK")
+    hits = [SearchResult(one, id=name) for one, name in ((text, "a"), ("Something else.", "b"), (other, "c"))]
+    found = steps.without_near_duplicates(hits, 0.8)
+    assert [(hit.id, [one.id for one in same]) for hit, same in found] == [("a", ["c"]), ("b", [])]
+    assert len(steps.without_near_duplicates(hits, 1)) == 3
+    hits = [SearchResult("t", id=str(n), source_document=name) for n, name in enumerate(["a", "a", "", "", "a"])]
+    assert [hit.id for hit in steps.at_most_per_document(hits, 1)] == ["0", "2", "3"]
 
 
 # --- what stands around ----------------------------------------------------------------------------------------------
@@ -212,27 +247,6 @@ def test_diversity_against_a_slow_twin(found, diversity):
         assert gains[chosen[turn].id] >= max(gains.values()) - 1e-9
 
 
-def test_diversity_and_near_duplicates_by_hand():
-    hits = [SearchResult("t", id=str(n), fused_score=1 - n / 10) for n in range(6)]
-    same = {hit.id: np.ones(2, dtype=np.float32) for hit in hits}
-    for diversity in (0, 0.5, 1):
-        assert steps.diversified(hits, same, diversity) == hits
-    other = same | {"5": np.array([1, -1], dtype=np.float32)}
-    assert [hit.id for hit in steps.diversified(hits, other, 1)][:2] == ["0", "5"]
-    assert steps.diversified(hits, {}, 1) == hits
-    for scores in [{}, {"vector_score": None}, {"fused_score": 0.5}]:
-        hits = [SearchResult("t", id=str(n), **scores) for n in range(3)]
-        assert steps.relevances(hits).tolist() == ([1, 1, 1] if "fused_score" in scores else [1, 0.5, 0])
-    text = "Every key is rotated after ninety days, and its holder is told a week before."
-    other = text.replace("Every", "each").replace("week", "WEEK")
-    hits = [SearchResult(one, id=name) for one, name in ((text, "a"), ("Something else.", "b"), (other, "c"))]
-    found = steps.without_near_duplicates(hits, 0.8)
-    assert [(hit.id, [one.id for one in same]) for hit, same in found] == [("a", ["c"]), ("b", [])]
-    assert len(steps.without_near_duplicates(hits, 1)) == 3
-    hits = [SearchResult("t", id=str(n), source_document=name) for n, name in enumerate(["a", "a", "", "", "a"])]
-    assert [hit.id for hit in steps.at_most_per_document(hits, 1)] == ["0", "2", "3"]
-
-
 # --- a document put together again of its chunks ----------------------------------------------------------------------
 
 PAGE = """# Keys
@@ -284,26 +298,6 @@ def test_a_text_comes_back_and_its_headings_lead_to_chunks(text, structure, sett
     assert all(1 <= line <= len(text.splitlines()) for line in lines)
     assert {one for heading in headings for one in heading.chunk_ids} <= {chunk.id for chunk in chunks}
     assert all(heading.chunk_ids and heading.title for heading in headings)
-
-
-def test_headings_do_not_depend_on_how_it_was_cut():
-    for settings in [ChunkSettings(16, 0, 0), ChunkSettings(500, 50, 32)]:
-        headings = headings_of(chunks_of(PAGE, "markdown", settings), "markdown")
-        assert [(one.level, one.title, one.line) for one in headings] == [
-            (1, "Keys", 1), (2, "Rotation", 5), (3, "Tools", 9), (2, "Rotation", 13), (1, "Locks", 17),
-            (2, "Doors", 19),
-        ]  # fmt: skip
-    chunks = [
-        StoredChunk("One.", id="a", heading_path=("Keys",)),
-        StoredChunk("Two.", id="b", heading_path=("Keys", "Rotation")),
-        StoredChunk("Three.", id="c", heading_path=("Keys", "Rotation")),
-    ]
-    found = headings_of(chunks, "markdown")
-    assert [(one.level, one.title, one.line, one.chunk_ids) for one in found] == [
-        (1, "Keys", None, ("a",)),
-        (2, "Rotation", None, ("b", "c")),
-    ]
-    assert text_of(chunks) == "One.\n\nTwo.\n\nThree."
 
 
 # --- hits of several collections --------------------------------------------------------------------------------------

@@ -217,7 +217,7 @@ def test_lines_have_the_keys_of_the_objects_that_have_them(values, names, header
     assert all(line.count("\t") == len(names) - 1 and line.isprintable() == ("\t" not in line) for line in lines)
 
 
-def test_names_stand_between_commas_and_what_no_object_has_is_told(capsys):
+def test_names_values_and_places(capsys):
     value = {"metadata": {"year": 2020, "a.b": 1}, "path": ["x", "y"], "hits": [{"id": 1}, {"id": 2}, {}]}
     columns = Columns(("metadata.year", "metadata.a.b", "path.1", "path.7", "hits.id"), as_json=False, header=False)
     assert printed(columns, value) == ["2020\t1\ty\t\t[1, 2]"]
@@ -237,6 +237,23 @@ def test_names_stand_between_commas_and_what_no_object_has_is_told(capsys):
     assert "note: words alone\\nanswered" in capsys.readouterr().err
     for as_json, header, lines in ((False, True, ["id\tline"]), (False, False, []), (True, True, [])):
         assert printed(Columns(("id", "line"), as_json=as_json, header=header)) == lines
+    shown = []
+    Context().emit({"a": 1}, lambda: shown.append("text"))
+    assert (shown.pop(), capsys.readouterr().out) == ("text", "")
+    Context(as_json=True).emit([{"a": 1}, {"a": 2}], lambda: shown.append("text"))
+    assert (shown, capsys.readouterr().out) == ([], '{"a": 1}\n{"a": 2}\n')
+    Context(as_json=True).emit(Context(collection="c"), lambda: shown.append("text"))
+    assert capsys.readouterr().out.startswith('{"collection": "c", "database_url": null, ')
+    results = SearchResults([])
+    assert best_match(results) == ""
+    results.best_similarity, results.coverage = 0.3141, 0.4
+    told = "best similarity 0.31; the best hit contains 40 % of the query's words, counted by weight"
+    assert best_match(results) == told
+    print_results(results, as_json=True)  # programs are told as well
+    summary = json.loads(capsys.readouterr().out)
+    assert (summary["best_similarity"], summary["coverage"]) == (0.3141, 0.4)
+    # Figures have no negative zero.
+    assert [number(value, 3) for value in (-0.0, -0.00001, 0.0, -0.5)] == ["0.000", "0.000", "0.000", "-0.500"]
 
 
 # --- options that several commands have -------------------------------------------------------------------------------
@@ -265,28 +282,8 @@ def test_commands_take_shared_options():
         with_context("colection")(lambda context: None)
 
 
-def test_places_can_be_opened_and_values_are_json_or_text(capsys):
-    shown = []
-    Context().emit({"a": 1}, lambda: shown.append("text"))
-    assert (shown.pop(), capsys.readouterr().out) == ("text", "")
-    Context(as_json=True).emit([{"a": 1}, {"a": 2}], lambda: shown.append("text"))
-    assert (shown, capsys.readouterr().out) == ([], '{"a": 1}\n{"a": 2}\n')
-    Context(as_json=True).emit(Context(collection="c"), lambda: shown.append("text"))
-    assert capsys.readouterr().out.startswith('{"collection": "c", "database_url": null, ')
-    results = SearchResults([])
-    assert best_match(results) == ""
-    results.best_similarity, results.coverage = 0.3141, 0.4
-    told = "best similarity 0.31; the best hit contains 40 % of the query's words, counted by weight"
-    assert best_match(results) == told
-    print_results(results, as_json=True)  # programs are told as well
-    summary = json.loads(capsys.readouterr().out)
-    assert (summary["best_similarity"], summary["coverage"]) == (0.3141, 0.4)
-    # Figures have no negative zero.
-    assert [number(value, 3) for value in (-0.0, -0.00001, 0.0, -0.5)] == ["0.000", "0.000", "0.000", "-0.500"]
-
-
 # --- places of hits in an editor --------------------------------------------------------------------------------------
-def test_how_editors_are_told_a_line(monkeypatch):
+def test_editors_and_paths(monkeypatch, tmp_path):
     for named, expected in [
         ("vim", ["vim", "+7", "/d/a b.md"]),
         ("/usr/bin/nano -l", ["/usr/bin/nano", "-l", "+7", "/d/a b.md"]),
@@ -299,18 +296,6 @@ def test_how_editors_are_told_a_line(monkeypatch):
         monkeypatch.setenv("EDITOR", named)
         assert editor.editor_command(editor._editor(), Path("/d/a b.md"), 7) == expected
         assert editor.editor_command(["vim"], Path("/d/a"), None) == ["vim", "/d/a"]
-
-
-@given(name=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="/\0"), min_size=1, max_size=20))
-def test_a_path_is_one_argument_whatever_is_in_it(name):
-    path = Path("/folder") / name
-    for program in ("vim", "less", "code"):
-        *_, last = editor.editor_command([program], path, 3)
-        assert last.removesuffix(":3") == str(path)
-        assert last.startswith("/")
-
-
-def test_no_shell_reads_a_path_and_what_cannot_be_opened_is_told(tmp_path, monkeypatch):
     file = tmp_path / "$(touch made); a.md"
     file.write_text("one\ntwo\n")
     seen = tmp_path / "seen"
@@ -342,6 +327,15 @@ def test_no_shell_reads_a_path_and_what_cannot_be_opened_is_told(tmp_path, monke
         monkeypatch.setenv("EDITOR", named)
         with pytest.raises(ConfigurationError, match=said):
             editor.open_hit([there], 1)
+
+
+@given(name=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="/\0"), min_size=1, max_size=20))
+def test_a_path_is_one_argument_whatever_is_in_it(name):
+    path = Path("/folder") / name
+    for program in ("vim", "less", "code"):
+        *_, last = editor.editor_command([program], path, 3)
+        assert last.removesuffix(":3") == str(path)
+        assert last.startswith("/")
 
 
 def test_a_pdf_is_opened_at_its_page_or_refused(tmp_path, monkeypatch):

@@ -51,9 +51,6 @@ def test_bars_are_drawn_on_a_terminal_and_nothing_where_nobody_looks(capsys, mon
     assert "write [bold]\\x1b (rows)" in drawn
     assert "2/2" in drawn
     assert drawn.endswith("\x1b[2K")
-
-
-def test_what_is_no_progress_is_refused_at_once():
     for wrong in [True, 1, "bars", "", b"bar", ["bar"]]:
         for refusing in (shown, check_progress):
             with pytest.raises(ConfigurationError, match="progress must be function or 'bar'"):

@@ -64,7 +64,7 @@ def codes(call, *arguments, **values):
 
 
 # --- chunks ---------------------------------------------------------------------------------------------------------
-def test_chunks_of_json_and_their_rules():
+def test_chunks_of_json_and_every_rule():
     chunk = ChunkMetadata.from_dict(CHUNK)
     assert chunk == ChunkMetadata(**CHUNK)
     assert chunk.heading_path == ("Pharmacology", "Mechanism", "Receptors", "Enzymes")
@@ -86,9 +86,6 @@ def test_chunks_of_json_and_their_rules():
         ChunkMetadata.from_dict({**CHUNK, "title": "x"})
     missing = {(name, "missing") for name in ("source_document", "chunk_text", "token_count")}
     assert codes(ChunkMetadata.from_dict, {"chunk_id": "x", "extra": 1}) == {("extra", "unknown_field"), *missing}
-
-
-def test_every_rule():
     for change, expected in [
         ({"chunk_id": ""}, ("chunk_id", "blank")), ({"chunk_id": "é" * 257}, ("chunk_id", "too_long")),
         ({"chunk_text": " \n"}, ("chunk_text", "blank")), ({"chunk_text": "a\0b"}, ("chunk_text", "nul")),
@@ -199,7 +196,6 @@ def test_results_become_json_and_documents(monkeypatch):
         results().to_documents()
 
 
-# --- as people look at them -----------------------------------------------------------------------------------------
 def test_hits_and_scores():
     text = "secret " * 1000
     hit = SearchResult(text, {"note": text}, "a'b", source_document="docs/keys.md", place="line 9", rank=2)
@@ -239,6 +235,9 @@ def test_hits_and_scores():
         assert (twin["similarity"], dict(twin)) == (0.75, own)
     assert HitMetadata({"similarity": "mine"}, 0.75, None)["similarity"] == "mine"
     assert HitMetadata({"similarity": "mine"}, 0.75, None).get("similarity") == "mine"
+
+
+# --- as people look at them -----------------------------------------------------------------------------------------
 
 
 def frame(**columns):

@@ -228,7 +228,7 @@ def test_mistakes_in_sections_have_their_line():
                 assert words in problems[0], problems
 
 
-def test_a_folders_sections_say_nothing_about_places_until_it_is_trusted():
+def test_places_of_folders_need_trust_and_others_are_not_judged():
     content = '[database]\nurl = "postgresql://elsewhere/x"\n[search]\ntop_k = 3\n'
     for line in ('route = "chat"', 'query_log = "hash"', 'fallback_folder = "kb"', "embedding_model = './x'"):
         with world(files={"semlex.toml": f"[{'embeddings' if 'model' in line else 'search'}]\n{line}\n"}):
@@ -251,9 +251,6 @@ def test_a_folders_sections_say_nothing_about_places_until_it_is_trusted():
             assert ["has changed" in problem for problem in read_settings()[1]] == [True]
             assert files.untrust(folder)
             assert ["is not trusted" in problem for problem in read_settings()[1]] == [True]
-
-
-def test_a_pyproject_of_others_is_not_judged_and_names_like_ours_are_told():
     with world(files={"pyproject.toml": "not = = TOML", "settings.json": '{"rag": {"topK": 9}}'}):
         assert load_settings() == Settings()
         with pytest.raises(ConfigurationError, match="with a table"):
@@ -322,7 +319,7 @@ def test_no_value_breaks_the_reading(name, value, source):
 
 
 # --- settings that are read again -------------------------------------------------------------------------------------
-def test_a_bad_file_keeps_the_old_settings_and_says_so():
+def test_bad_changed_and_named_files_are_read_again(tmp_path, monkeypatch):
     with world(own="[search]\ntop_k = 3\n") as folder:
         watched = WatchedSettings(collection="mine")
         own = files.own_file()
@@ -341,9 +338,6 @@ def test_a_bad_file_keeps_the_old_settings_and_says_so():
         assert (told.problems, told.changed) == ((), ("language", "top_k"))
         assert (watched.settings.top_k, watched.settings.collection) == (4, "mine")
         assert watched.reload().changed == ()
-
-
-def test_named_and_changing_files_are_read_again(tmp_path, monkeypatch):
     with world() as folder:
         watched = WatchedSettings()
         os.chdir(tmp_path)  # the settings stay those of the folder where the program began
