@@ -24,8 +24,15 @@ from semlex.embedding.base import Embedder
 from semlex.embedding.onnx import OnnxEmbedder
 from semlex.embedding.registry import choose_embedder
 from semlex.embedding.sentence_transformers import SentenceTransformersEmbedder
-from semlex.errors import ConfigurationError, MissingExtraError, ModelError, ModelMismatchError, ModelNotFoundError
-from semlex.errors import ValidationError, WorkAbandonedError
+from semlex.errors import (
+    ConfigurationError,
+    MissingExtraError,
+    ModelError,
+    ModelMismatchError,
+    ModelNotFoundError,
+    ValidationError,
+    WorkAbandonedError,
+)
 from semlex.models import cancellation
 from tests.support import tiny_qwen3
 

@@ -11,8 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sentence_transformers import CrossEncoder
 
-from semlex.errors import ConfigurationError, MissingExtraError, ModelError, ModelNotFoundError, ValidationError
-from semlex.errors import WorkAbandonedError
+from semlex.errors import (
+    ConfigurationError,
+    MissingExtraError,
+    ModelError,
+    ModelNotFoundError,
+    ValidationError,
+    WorkAbandonedError,
+)
 from semlex.models import cancellation
 from semlex.reranking import cross_encoder
 from semlex.reranking.base import Reranker

@@ -7,7 +7,6 @@ from functools import partial
 import psycopg
 import pytest
 
-from semlex.embedding import probe
 from semlex.errors import ConfigurationError, EmbeddingsMissingError, ModelMismatchError, StoreError
 from semlex.ingest import run as file_run
 from semlex.ingest.indexer import Indexer

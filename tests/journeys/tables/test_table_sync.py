@@ -298,10 +298,6 @@ async def other_runs_have_ended(_):
 @contextmanager
 def waiting_run(url, twin, store):
     """A run that has read its rows, and waits for the lock of its first write until the block ends."""
-
-    async def other_runs_have_ended(_: Any) -> None:
-        pass
-
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(1) as pool, psycopg.connect(url) as connection:
         patch.setattr(writes.RowWrites, "wait", other_runs_have_ended)
         source = sql.Identifier("semlex", f"{twin.collection}_source")

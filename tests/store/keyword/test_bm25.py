@@ -598,8 +598,12 @@ async def test_a_language_that_nobody_knows_is_damage_that_a_client_forgets(data
 
 
 @pytest.mark.parametrize(
-    "damage",
-    ["DELETE FROM {}", "UPDATE {} SET first_term = first_term || 'x'", "UPDATE {} SET segment_id = gen_random_uuid()"],
+    "change",
+    [
+        "DELETE FROM semlex.words_posting",
+        "UPDATE semlex.words_posting SET first_term = first_term || 'x'",
+        "UPDATE semlex.words_posting SET segment_id = gen_random_uuid()",
+    ],
 )
 async def test_a_posting_row_that_is_lost_or_has_another_key_is_reported(database_url, change):
     reported = r"posting rows of 1 segments .*semlex maintain reindex"

@@ -18,12 +18,8 @@ from semlex.store.keyword.bm25 import merge as merging
 from semlex.store.keyword.bm25.merge import MAX_TOMBSTONES, merge_once
 from semlex.store.keyword.bm25.segments import NewSegment
 from semlex.store.segments import FULL_CHUNKS, PACKED_TIER, SEGMENT_CHUNKS, TIER, choose_merge, choose_packing, tier
-from semlex.store.write.copy import BulkIngestConfig
-from semlex.types.documents import Document
-from tests.support.keyword_index import check_index
-from tests.support.retrievers import opened
-
-SEGMENT, POSTING, TOMBSTONE = "semlex.words_segment", "semlex.words_posting", "semlex.words_tombstone"
+from tests.support.databases import execute
+from tests.support.keyword_index import bm25, check_index, many
 
 
 def unmerged(monkeypatch):
