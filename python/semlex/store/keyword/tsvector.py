@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.query.leg import Key, LegPlan, LegResult, ScoreQuery
 
-# Name of the engine -> the rank function that scores it, as a name and as SQL.
-RANK_FUNCTIONS = {"tsvector": ("ts_rank", sql.SQL("ts_rank")), "tsvector_cd": ("ts_rank_cd", sql.SQL("ts_rank_cd"))}
+# Name of the engine -> the rank function that scores it.
+RANK_FUNCTIONS = {"tsvector": sql.SQL("ts_rank"), "tsvector_cd": sql.SQL("ts_rank_cd")}
 # 1 divides the rank by 1 + log(length): measured best for both rank functions on nine test collections.
 LENGTH_NORMALISATION = 1
 
