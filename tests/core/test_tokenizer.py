@@ -81,7 +81,7 @@ def test_every_composition(two):
 
 
 def test_compositions_and_ends(two):
-    """Composed by later versions of Unicode, left by the version whose tables the tokenizers library has."""
+    # Composed by later versions of Unicode, left by the version whose tables the tokenizers library has.
     parts = "\U00011935\U00011930"
     assert unicodedata.normalize("NFC", parts) != parts
     assert_equal(two, [parts])

@@ -124,9 +124,10 @@ def test_streams_and_servers_that_are_hostile(monkeypatch):
             assert PASSAGE not in str(refused(model)), case
             assert len(double.requests) == number, case
     endless = Reply(b": " + b"x" * 10_000_000, headers=EVENT_STREAM)
-    with monkeypatch.context() as limited, served(lambda _: endless) as (_, model):
+    with monkeypatch.context() as limited:
         limited.setattr(chat, "Limits", lambda **options: Limits(max_bytes=100_000, **options))
-        assert "more than the 100000 bytes" in str(refused(model))
+        with served(lambda _: endless) as (_, model):
+            assert "more than the 100000 bytes" in str(refused(model))
     fault = Reply(json.dumps(completion("x" * 10_000_000)).encode())
     with (
         chat_server(lambda _: "", [lambda *_: fault]) as double,

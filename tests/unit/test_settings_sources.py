@@ -214,7 +214,7 @@ def test_mistakes_in_sections_have_their_line():
         ('use_reranking = "maybe"\n', ":1: use_reranking must be true, false or auto; got 'maybe'"),
         ('vector_storage = "bit"\n', ":1: vector_storage must be vector or halfvec; got 'bit'"),
         ("collection = 3\n", ":1: collection must be a text"),
-        ]:  # fmt: skip
+    ]:  # fmt: skip
         with world(own=content):
             _, problems = read_settings()
             [problem] = problems
