@@ -267,6 +267,12 @@ async def test_every_route_answers_for_a_collection_in_use(used, tmp_path):
         assert datetime.fromisoformat(about["last_run"]["started_at"]).tzinfo is not None
         assert (await get("/v1/collections/handbook/queries"))["logged"] == 1
         assert about["server"]
+        (tmp_path / "cellar.md").write_text("Later.")
+        told = []
+        for name in ("cellar", "attics"):  # whether there is a file, is not said
+            asked = {"document": f"{tmp_path}/{name}.md", "question": "key"}
+            told.append(str((await served.post("/v1/why", asked)).json()["reasons"]).replace(name, "X"))
+        assert told[0] == told[1]
     async with in_process(used, rights="write") as served:  # where it is stays with the operator
         about = (await served.http.get("/v1/collections/handbook")).json()
         assert about["documents"] == 1
