@@ -357,7 +357,8 @@ SIZES = st.integers(MIN_CHUNK_TOKENS, MAX_CHUNK_TOKENS)
 @st.composite
 def settings(draw):
     most = draw(SIZES)
-    return ChunkSettings(most, draw(st.integers(0, (most - 1) // 2)), draw(st.integers(0, most // 2)))
+    least = st.integers(0, most // 2) | st.just(default_min(most))
+    return ChunkSettings(most, draw(st.integers(0, (most - 1) // 2)), draw(least))
 
 
 SETTINGS = settings()
