@@ -63,9 +63,8 @@ NOTHING = sql.SQL("")
 
 def table_of(names: Names, table: str) -> sql.Identifier:
     """Return the SQL name of a table that `TABLES` lists."""
-    return {"sources": names.source, "documents": names.document, "runs": names.ingestion_log, "chunks": names.chunk}[
-        table
-    ]
+    tables = {"sources": names.source, "documents": names.document, "runs": names.ingestion_log, "chunks": names.chunk}
+    return tables[table]
 
 
 async def copy_in(
