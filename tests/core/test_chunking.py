@@ -80,7 +80,7 @@ def split(text, *, most=20, overlap=0, least=4, structure="markdown", max_bytes=
     return [text[start:end] for start, end in zip(found.starts.tolist(), found.ends.tolist(), strict=True)], found
 
 
-def test_sentences_words_and_long_texts():
+def test_examples_of_sentences_words_headings_and_code():
     text = "One two three four. Five six seven. Eight nine ten eleven. Twelve thirteen."
     chunks, _ = split(text, most=8, overlap=3, least=0, structure="plain")
     # Half of what the second chunk does not repeat holds no whole sentence, so the third begins at a word.
@@ -224,7 +224,7 @@ def test_finished_chunks_fit_by_their_own_count(counter, data, text, chunk_token
         assert before.char_end <= after.char_start
 
 
-def test_the_chunker_refuses_what_is_out_of_range_or_no_text():
+def test_the_chunker_refuses_sizes_out_of_range_and_arguments_that_are_not_texts():
     for option, value, message in [
         ("chunk_tokens", 15, "chunk_tokens must be between 16 and 2,000; got 15"),
         ("chunk_tokens", 2001, ""), ("chunk_tokens", True, ""), ("chunk_tokens", 100.0, ""),
@@ -370,7 +370,7 @@ def some(of, names):
 
 
 @given(said=SETTINGS, other=SETTINGS, names=NAMES)
-def test_what_is_said_is_taken_and_defaults_or_what_is_stored_fit_it(said, other, names):
+def test_given_sizes_are_taken_and_defaults_and_stored_sizes_fit_them(said, other, names):
     assert WantedOptions.checked(said._asdict(), {}).chunk_settings() == said
     assert WantedOptions.checked({}, {}).rechunk_settings(other) == other
     defaults = some(other, names)

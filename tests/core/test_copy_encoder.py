@@ -108,8 +108,8 @@ def test_bad_values_are_refused_at_their_places_and_again_when_copied():
         assert (error.row, error.id, error.field, error.code) == (1, "two", "bad", code)
     for kind, data, code in BAD_ARGUMENTS:
         assert refusals(CopyEncoder, [("bad", kind, data)]) == [(-1, "bad", code)]
-        with pytest.raises(ValidationError, match=re.escape("must be float32 (n, d); got float64 (2, 3)")):
-            CopyEncoder([("embedding", "vector", np.ones((2, 3)))])
+    with pytest.raises(ValidationError, match=re.escape("must be float32 (n, d); got float64 (2, 3)")):
+        CopyEncoder([("embedding", "vector", np.ones((2, 3)))])
     for kind, value, code in [
         ("vector", math.nan, "not_finite"), ("vector", math.inf, "not_finite"),
         ("halfvec", math.nan, "not_finite"),

@@ -123,7 +123,7 @@ def test_completed_is_its_twin(candidates, mean, deviation, weight):
     assert complete(candidates, mean, deviation, weight) == slow_completed(candidates, mean, deviation, weight)
 
 
-def test_ties_shares_and_what_one_leg_knows():
+def test_ties_weights_and_chunks_that_one_search_did_not_find():
     numbers = np.random.default_rng(0).permutation(20_000)
     fused = _core.reciprocal_rank_fusion([numbers[::2], numbers[::-3]])
     assert pairs(fused) == slow_rrf([numbers[::2].tolist(), numbers[::-3].tolist()], [1.0, 1.0], 60.0)
@@ -167,7 +167,7 @@ def test_ties_shares_and_what_one_leg_knows():
         embedder = OpenAIEmbedder(model, "http://127.0.0.1:1/v1", api_key="none")
         assert getattr(embedder, "fusion_weight", None) == expected
         embedder.close()
-    # One leg knows nothing of the third chunk and the other nothing of the first.
+    # The keyword search has no score for the third chunk, and the vector search none for the first.
     answers = {"vector": answered(KEYS[1:3], [0.9, 0.8]), "keyword": answered(KEYS[:2], [4.0, 2.0])}
     others = {"vector": np.array([2.0, math.nan]), "keyword": np.array([math.nan, 0.9])}
     fused = list(fuse_completed(answers, others, spread=Spread(0.0, 0.3), weight=0.5))
@@ -231,8 +231,8 @@ def test_refusals_name_the_argument():
     ]:  # fmt: skip
         with pytest.raises(ValueError, match=message):
             call()
-        with pytest.raises(TypeError, match=r"rankings\[0\]: must be a NumPy array of int64"):
-            _core.reciprocal_rank_fusion([[1, 2]])
+    with pytest.raises(TypeError, match=r"rankings\[0\]: must be a NumPy array of int64"):
+        _core.reciprocal_rank_fusion([[1, 2]])
 
 
 # --- weights, and candidates with both legs' scores -----------------------------------------------------------------

@@ -187,7 +187,7 @@ def test_tombstones_come_back(ids):
     assert _core.decode_tombstone(tombstone_id, data).to_array().tolist() == sorted(set(ids))
 
 
-def test_searches_that_are_warm_or_misused():
+def test_warm_searches_old_plans_and_languages_that_were_not_planned():
     tables = one_segment({1: ["a", "b"], 2: ["b"]})[0]
     cache, queries = _core.PostingCache(), [("english", [(0, "a"), (1, "never")], [], [])]
     tables.search(cache, queries, 5)
@@ -286,7 +286,7 @@ def test_damage_is_an_error_that_names_the_segment(data):
     assert isinstance(caught.value, StoreError)
 
 
-def test_damage_tombstones_and_internal_errors():
+def test_bytes_of_another_key_or_version_large_tombstones_and_internal_errors():
     segment_id, segment = one_segment({of: ["common", f"term{of}"] for of in range(300)})[1:]
     cache, other = _core.PostingCache(), uuid.uuid4().bytes
     plan = cache.plan([("english", [(0, "term7")], [], [])])
@@ -366,7 +366,7 @@ def test_what_an_analyzer_remembers_changes_no_segment(batches):
         other.finish(bytes(16))
 
 
-def test_shares_and_arrays():
+def test_coverage_and_arrays_that_are_not_aligned():
     tables = one_segment({1: ["a", "b"], 2: ["a"], 3: ["c"], 4: ["b"]})[0]
     tables.add("german", {5: ["b"]})
     tables.bury([4])
@@ -403,7 +403,7 @@ def test_shares_and_arrays():
 
 
 @given(one=st.lists(st.integers(-5, 30)), other=st.lists(st.integers(-5, 30)))
-def test_sets_of_ids_and_tombstones(one, other):
+def test_sets_of_ids(one, other):
     left, right = id_set(one), id_set(other)
     assert (left & right).to_array().tolist() == sorted(set(one) & set(other))
     assert (left - right).to_array().tolist() == sorted(set(one) - set(other))

@@ -213,8 +213,7 @@ def test_definitions_headings_code_and_tables():
 
 # --- web pages, as a slow twin reads them -----------------------------------------------------------------------------
 
-pytestmark = pytest.mark.timeout(3600)  # with --full
-
+hour_limit = pytest.mark.timeout(3600)  # with --full
 READER = _core.HtmlReader(html5)
 ENTITIES = sorted(html5)
 PAGES = sorted((Path(__file__).parents[1] / "data").rglob("*.html"))
@@ -294,6 +293,7 @@ PAGE = st.builds("".join, st.lists(PIECE, max_size=15)) | st.builds(
 SURROUNDINGS = ["<nav>", "<nav>", "</nav>", "</nav>", "<nav/>", "<div id=toc>", "</div>", "<div>", "x", "y<p>"]
 
 
+@hour_limit
 @given(
     PAGE,
     st.lists(element(TEXT, st.sampled_from(FREQUENT)), max_size=6).map("".join),
@@ -304,17 +304,11 @@ def test_pages_texts_of_elements_and_nested_surroundings_are_read_as_by_the_slow
         assert READER.to_markdown(one) == plain_markdown(one)
 
 
+@hour_limit
 def test_every_element_and_reference_is_read_as_by_the_slow_twin():
     for name in NAMES:
-        attributes = [
-            "",
-            "/",
-            *(f" class='x {word}'" for word in WORDS),
-            " id=toc",
-            " role=menu",
-            "\tx-id=toc",
-            " alt= b",
-        ]
+        attributes = ["", "/", *(f" class='x {word}'" for word in WORDS)]
+        attributes += [" id=toc", " role=menu", "\tx-id=toc", " alt= b"]
         for opening, closing in product(attributes, TAG_ENDS):
             page = f"a <{name}{opening}> b <i>c</i> </{name}{closing}> d <p> e"
             assert READER.to_markdown(page) == plain_markdown(page)
@@ -332,6 +326,7 @@ def test_every_element_and_reference_is_read_as_by_the_slow_twin():
                 call(wrong)
 
 
+@hour_limit
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 @given(tears=st.lists(st.tuples(st.integers(0, 9_999), st.integers(0, 9), PIECE), max_size=5))
 def test_real_pages_are_read_as_by_the_slow_twin_whole_and_torn(path, tears):

@@ -1,4 +1,4 @@
-"""Terms, sentences and shingles of texts, and identities of rows, against slow twins and what is said of them."""
+"""Terms, sentences and shingles of texts, and identities of rows, against slow twins and their documented rules."""
 
 import hashlib
 import unicodedata
@@ -23,7 +23,7 @@ def slow_shingles(text):
 
 
 @given(TEXTS)
-def test_equals_the_definition(texts):
+def test_shares_of_shingles_equal_the_definition(texts):
     sets = [slow_shingles(text) for text in texts]
     expected = [[len(one & other) / len(one) for other in sets] for one in sets]
     found = _core.shared_shingles(texts)
@@ -32,7 +32,7 @@ def test_equals_the_definition(texts):
     assert found.tolist() == expected
 
 
-def test_refusals_and_characters():
+def test_refused_arguments_offsets_in_characters_and_titles_of_sentences():
     for wrong in ([1], ["a", None], "abc\ud800", 5):
         with pytest.raises((TypeError, UnicodeEncodeError)):
             _core.shared_shingles(wrong)
@@ -92,7 +92,7 @@ def twin(label, fields):
 
 
 @given(TEXT, st.lists(st.tuples(TEXT, TEXT, TEXT), max_size=20))
-def test_equal_to_the_plain_python(label, rows):
+def test_identities_equal_those_of_plain_python(label, rows):
     columns = [[row[number] for row in rows] for number in range(3)]
     assert _core.hash_rows(label, columns) == [twin(label, list(row)) for row in rows]
     assert [_core.hash_rows(label, [[field] for field in row])[0] for row in rows] == _core.hash_rows(label, columns)
@@ -113,7 +113,7 @@ LANGUAGES = st.sampled_from(ANALYZER_LANGUAGES)
 SIMPLE = Analyzer("simple")
 
 
-def test_languages_and_accents():
+def test_languages_accents_units_and_bounds():
     assert ANALYZER_VERSION == 2
     assert sorted(ANALYZER_LANGUAGES) == ANALYZER_LANGUAGES
     assert {"simple", "english", "chinese", "thai", "czech"} <= set(ANALYZER_LANGUAGES)
@@ -199,7 +199,7 @@ def test_accents_and_forms_are_one(text):
     assert SIMPLE.terms(unicodedata.normalize("NFC", text)) == terms
 
 
-def test_queries_phrases_and_matches():
+def test_queries_phrases_matches_and_excerpts():
     for text, wanted, phrases, excluded in [
         ("", [], [], []), ("--", [], [], []), ("fast cars", ["fast", "cars"], [], []),
         ('"new york" city', ["new", "york", "city"], [["new", "york"]], []),

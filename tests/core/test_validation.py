@@ -123,7 +123,9 @@ def test_kinds_limits_and_json_at_its_bounds():
         6: {"id": "wrong_type", "content": "wrong_type", "made": "wrong_type"},
     }
     assert [one[:4] for one in found] == [
-        (row, "r" * 80 if row == 6 else f"r{row}", *told) for row, own in expected.items() for told in own.items()
+        (row, "r" * 80 if row == 6 else f"r{row}", *error)
+        for row, errors in expected.items()
+        for error in errors.items()
     ]
 
     class Level(enum.IntEnum):

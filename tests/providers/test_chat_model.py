@@ -40,7 +40,7 @@ def surroundings(monkeypatch, pauses):
 
 @contextmanager
 def served(answer="", faults=(), clock=SYSTEM, **options):
-    """A server, which says the text or answers by the function, and a model there."""
+    """Open a server that answers with the text or by the function, and a model there."""
     with (
         chat_server(lambda _: answer if isinstance(answer, str) else "", faults) as double,
         closing(OpenAIChatModel("small-model", f"{double.url}/v1", **options)) as model,
@@ -69,7 +69,7 @@ def test_a_stream_is_the_text_of_the_answer_in_one_piece(text, line_end):
     assert "".join(pieces) == text
 
 
-def test_the_wire_format_and_what_a_server_may_do_without():
+def test_the_wire_format_and_servers_without_settings_or_streams():
     with served("yes", api_key=KEY) as (double, model):
         assert isinstance(model, ChatModel)
         list(model.stream(ASKED, SCHEMA))
@@ -91,7 +91,7 @@ def test_the_wire_format_and_what_a_server_may_do_without():
         assert list(model.stream(ASKED)) == ["yes", Completion("yes", Usage(11, 7), is_cut=True)]
 
 
-def test_a_refusal_is_an_error_with_its_status_and_what_has_not_begun_is_asked_for_again():
+def test_a_refusal_is_an_error_with_its_status_and_passing_faults_are_tried_again():
     with served("yes", attempts=2) as (double, model):
         for code, times in ((401, 1), (404, 1), (429, 2), (500, 2)):
             double.requests.clear()
@@ -158,7 +158,7 @@ def test_a_server_that_does_not_end_is_left(options, drips, message):
             list(stream)
 
 
-def test_times_until_an_answer_begins_and_for_silence():
+def test_time_limits_of_the_first_answer_and_abandoned_streams():
     clock = ManualClock()
     with served("a long answer", clock=clock, attempts=1, timeout=60, pause=900, seconds=3600) as (_, model):
         stream = model.stream(ASKED)
@@ -230,11 +230,11 @@ def test_models_by_name_and_parameters(monkeypatch):
     ]:  # fmt: skip
         with pytest.raises(ConfigurationError, match=message):
             OpenAIChatModel(**{"model": "m", "base_url": "http://127.0.0.1:1/v1", **options})
-        closed = OpenAIChatModel("m", "http://127.0.0.1:1/v1")
-        closed.close()
-        closed.close()
-        with pytest.raises(ModelError, match="was closed"):
-            list(closed.stream(ASKED))
+    closed = OpenAIChatModel("m", "http://127.0.0.1:1/v1")
+    closed.close()
+    closed.close()
+    with pytest.raises(ModelError, match="was closed"):
+        list(closed.stream(ASKED))
 
 
 # --- hostile servers: chunk descriptions and the reranker come to an end, say why, and keep what they had -------------
@@ -264,7 +264,7 @@ def chat_at(double):
 
 
 @pytest.mark.slow
-def test_lines(database_url, caplog):
+def test_chunk_descriptions(database_url, caplog):
     with sync_opened(database_url, "none") as retriever:
         for case, fault in HOSTILE.items():
             texts = [ROTATE, "Keys are stored in a vault."]

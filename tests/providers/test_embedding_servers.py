@@ -268,9 +268,6 @@ async def test_a_collection_finds_its_server_again(embeddings, database_url, tmp
             pass
 
 
-# --- requests ---------------------------------------------------------------------------------------------------------
-
-
 # --- what is sent -----------------------------------------------------------------------------------------------------
 def test_the_requests(embeddings, embedder_at):
     embedder = embedder_at(embeddings, model="text-embedding-3-small", api_key=KEY)
@@ -326,7 +323,7 @@ def test_prompts(embeddings, embedder_at, *, options, query, document, task):
 
 
 # --- the object itself ------------------------------------------------------------------------------------------------
-def test_the_object_itself(embeddings):
+def test_dimensions_closing_identity_and_bad_texts(embeddings):
     embedder = openai(embeddings, dimensions=5)
     assert embedder.identity.dimensions == 5
     assert embedder.embed_documents([]).shape == (0, 5)
@@ -381,8 +378,8 @@ def test_keys_and_parameters(monkeypatch, embeddings, embedder_at):
     ]:  # fmt: skip
         with pytest.raises(ConfigurationError, match=message):
             OpenAIEmbedder(**{"model": "m", "base_url": "http://localhost/v1", **options})
-        with pytest.raises(ConfigurationError, match="batch_size must be between 1 and 100; got 101"):
-            GeminiEmbedder(api_key=KEY, batch_size=101)
+    with pytest.raises(ConfigurationError, match="batch_size must be between 1 and 100; got 101"):
+        GeminiEmbedder(api_key=KEY, batch_size=101)
     monkeypatch.setenv("OPENAI_API_KEY", f" {KEY}\n")
     monkeypatch.setenv("OPENROUTER_API_KEY", "other")
     small = OpenAIEmbedder("text-embedding-3-small", dimensions=4)

@@ -72,7 +72,7 @@ def test_several_threads(server):
 # --- nobody waits any more --------------------------------------------------------------------------------------------
 
 
-def test_answers_and_waits_of_nobody_are_left():
+def test_abandoned_answers_and_waits_end():
     for count in [1, 9]:
         flag = cancellation.Flag()
 
@@ -108,6 +108,9 @@ def test_answers_and_waits_of_nobody_are_left():
     ):
         server.post("/x", {"input": []})
         assert clock.monotonic() - begun >= 30
+
+
+def test_no_more_requests_at_once_than_allowed():
     meeting = threading.Barrier(3)
 
     def answer(request):
@@ -247,8 +250,8 @@ def test_the_last_status_is_reported_and_others_are_not_tried_again(server, doub
         assert (len(double.requests), len(pauses)) == (5 * number, 4 * number)
     pauses.clear()
     with ModelServerDouble(echoed) as other:
-        told = {code: f"{server.host}/x answered {code}; " for code in REFUSED}
-        faults = [(code, {"Location": f"{other.url}/v1/x"}, [told[code]]) for code in REFUSED]
+        messages = {code: f"{server.host}/x answered {code}; " for code in REFUSED}
+        faults = [(code, {"Location": f"{other.url}/v1/x"}, [messages[code]]) for code in REFUSED]
         faults += [(307, {"Location": f"{other.url}/v1/x"}, ["redirects are not followed"])]
         for wait in ("61", "9" * 400, "Wed, 21 Oct 2099 07:28:00 GMT"):  # a long wait is left to the caller
             faults.append((503, {"Retry_After": wait}, ["asks to wait", "try again later"]))
@@ -273,7 +276,7 @@ def test_waits_double_and_differ(server, double, pauses):
         assert len(set(waits)) > 1
 
 
-def test_waits_double_differ_or_follow_the_server(server, double, pauses):
+def test_a_server_may_set_the_wait(server, double, pauses):
     soon = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
     past = format_datetime(datetime.now(UTC) - timedelta(days=1), usegmt=True)
     double.then(*(status(429, Retry_After=value) for value in ("7", "0.25", soon, past)))
@@ -322,7 +325,7 @@ def test_a_server_that_is_not_there_or_too_slow(pauses, double):
 
 
 # --- answers that cannot be used --------------------------------------------------------------------------------------
-def test_answers_that_are_no_json_or_huge(server, double, monkeypatch):
+def test_answers_that_are_not_json_or_too_large(server, double, monkeypatch):
     bodies = (b"", b"<html>", b"{", b"\xff\xfe", b"[" * 100_000, b'{"a": 1} x', b"1" * 5000)
     for number, body in enumerate(bodies, start=1):
         double.then(raw(body))
