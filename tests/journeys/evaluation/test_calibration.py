@@ -80,7 +80,7 @@ async def test_what_is_learned(url, curve):
     assert replace(report.curve, learned_at=curve.learned_at) == curve
 
 
-def test_every_hit_with_a_cosine_has_its_confidence_until_it_is_dropped(url, curve, retriever):
+def test_hits_have_the_confidence_of_a_calibration_until_it_is_dropped(url, curve, retriever):
     question = "subject3 part3"
     assert {hit.confidence for hit in retriever.search(question)} == {None}
     assert retriever.embeddings.calibration is None
@@ -120,7 +120,7 @@ def test_every_hit_with_a_cosine_has_its_confidence_until_it_is_dropped(url, cur
     assert {hit.confidence for hit in retriever.search("subject3")} == {None}
 
 
-def test_a_dump_carries_it_and_that_of_an_older_version_has_none(url, curve, retriever, tmp_path):
+def test_a_dump_carries_the_calibration_and_one_of_an_older_version_has_none(url, curve, retriever, tmp_path):
     for number, stored in enumerate((curve, None)):
         retriever.embeddings.store_calibration(stored)
         retriever.tables.dump(tmp_path / str(number))

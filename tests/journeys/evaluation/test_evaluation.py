@@ -52,7 +52,7 @@ def write_set(folder, **files):
     return folder
 
 
-def test_sets_are_read_in_both_forms_and_keep_what_can_be_measured(tmp_path):
+def test_judged_sets_are_read_in_both_formats_and_keep_what_can_be_measured(tmp_path):
     write_set(tmp_path, a_jsonl='{"_id": 7, "text": "one"}\n\n{"id": "b", "title": "two"}\n', b_tsv="7\tone\nb\ttwo\n")
     assert read_queries(tmp_path / "a.jsonl") == read_queries(tmp_path / "b.tsv") == {"7": "one", "b": "two"}
     qrels = "query-id\tcorpus-id\tscore\na\td1\t2\na\td2\t0\nb\td1\t0\nz\td1\t1\n"

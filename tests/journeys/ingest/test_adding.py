@@ -55,14 +55,14 @@ async def test_values_of_python_and_numpy_are_stored_as_json(store):
     assert (await store.delete([5, 8])).chunks == 2
 
 
-async def test_an_id_follows_from_what_is_stored_and_a_repeated_one_counts_once(store):
+async def test_ids_follow_from_the_content_and_a_repeated_id_is_stored_once(store):
     day = date(2026, 1, 31)
     [first] = await store.add_texts(["text"], metadata=[{"day": day}])
     assert await store.add_texts(["text"], metadata=[{"day": day.isoformat()}]) == [first]
     nameless = Document(content="text", metadata={}, id=None)
     assert await store.add_documents([nameless]) == await store.add_documents([Document("text")])
     assert await store.count() == 2
-    # The last of a repeated id counts, or the first where what is there stays.
+    # The last document of a repeated id is stored, or the first if existing ones are skipped.
     for name, way, expected in (("a", "update", "second"), ("b", "skip", "first")):
         await store.add_documents([Document("first", id=name), Document("second", id=name)], on_duplicate=way)
         assert (await store.get([name]))[0].content == expected
@@ -108,7 +108,7 @@ async def test_every_iterable_is_stored_whole(store):
         await store.add_documents(frame)
 
 
-async def test_a_call_that_is_wrong_stores_nothing(store):
+async def test_invalid_calls_store_nothing(store):
     one = Document("one")
     no_lists = (None, 5, "text", b"text", one, {"d": one}, ChunkMetadata("c", "s", "text", 1))
     for wrong, call in product(no_lists, (store.add_documents, store.upsert, store.add_texts)):
@@ -126,7 +126,7 @@ async def test_a_call_that_is_wrong_stores_nothing(store):
 
     with pytest.raises(RuntimeError, match="ended early"):
         await store.add_documents(failing())
-    # Nothing is left where all are skipped, and skipping excuses no call that is wrong itself.
+    # If all documents are skipped, nothing is stored. A call that is wrong itself is refused nevertheless.
     found = await store.add_documents([Document(""), Document("\0")], on_error="skip")
     assert (found, [one.row for one in found.skipped]) == ([], [0, 1])
     with pytest.raises(ValidationError, match="must match 2 texts"):
@@ -240,7 +240,7 @@ WRONG = {
 
 
 @pytest.mark.slow
-async def test_vectors_of_a_model_are_checked_on_the_way_in_and_may_be_of_any_real_type(database_url):
+async def test_vectors_of_a_model_are_checked_and_may_have_any_real_type(database_url):
     for kind, made in WRONG.items():
         async with opened(database_url, model=WrongEmbedder(made)) as store:
             with pytest.raises(ModelError, match=r"semlex\.testing/hash"):
@@ -337,7 +337,7 @@ WRONG_VECTORS = [
 ]
 
 
-async def test_fields_and_vectors_are_refused_by_their_rows(store):
+async def test_refused_fields_and_vectors_are_named_with_their_rows(store):
     for field, value, code in WRONG_FIELDS:
         bad = Document("text", id="bad")
         setattr(bad, field, value)
@@ -349,6 +349,6 @@ async def test_fields_and_vectors_are_refused_by_their_rows(store):
             await store.add_documents(documents(3), vectors)
         assert [(one.row, one.id, one.code) for one in caught.value.errors] == expected
     assert await store.count() == 0
-    await store.add_documents(documents(2), [None, None])  # no vector at all is as none given
+    await store.add_documents(documents(2), [None, None])  # as if no vectors were given
     assert len(await store.embeddings.vectors(["d0", "d1"])) == 2
     assert await store.add_documents([], []) == []

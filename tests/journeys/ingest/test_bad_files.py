@@ -1,4 +1,4 @@
-"""Files that are broken, hostile or enormous, or have bad text: each is a line of the report, or is read in bounds."""
+"""Files that are broken, hostile or enormous, or have bad text: each is reported, or read within bounds of memory."""
 
 import json
 from functools import partial
@@ -187,7 +187,7 @@ def test_broken_and_hostile_office_files(shell, full):
     assert hits[0]["source_document"] == "pages.pdf"
 
 
-# --- texts that cannot be decoded or stored: told, repaired, or left out --------------------------------------------
+# --- texts that cannot be decoded or stored: reported, repaired or skipped -------------------------------------------
 
 BAD_CHUNK = {"chunk_id": "c1", "source_document": "book", "chunk_text": "A bad\0 pear.", "token_count": 3}
 # Name -> bytes, the code of its problem, and how many characters of it are repaired.
@@ -225,7 +225,7 @@ def folder(tmp_path, monkeypatch):
 retriever = partial(opened, model="none", collection="texts")
 
 
-async def test_each_is_a_line_of_the_report_or_is_left_out(database_url, folder):
+async def test_bad_texts_are_reported_or_skipped(database_url, folder):
     async with retriever(database_url) as opened:
         for report in (await opened.index(folder), (await opened.sync(folder)).run):
             expected = {name: code for name, (_, code, _) in BAD.items()}
@@ -276,7 +276,7 @@ async def test_a_document_stays_while_its_file_is_bad(database_url, tmp_path):
         assert [hit.content for hit in await opened.search("apple")] == ["A new apple\ufffd."]
 
 
-async def test_what_is_no_text_at_all_is_not_repaired_and_another_choice_is_refused(database_url, tmp_path):
+async def test_binary_files_are_not_repaired_and_unknown_choices_are_refused(database_url, tmp_path):
     (tmp_path / "picture.md").write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(range(256)))
     async with retriever(database_url) as opened:
         report = await opened.index(tmp_path, on_bad_text="repair")

@@ -163,7 +163,7 @@ def test_the_largest_values_and_numbers_of_any_type_are_stored(database_url):
             assert retriever.delete(["one", "two"]).chunks == 2
 
 
-def test_rows_are_named_wherever_they_are_and_all_at_once_and_unequal_lengths_are_refused(store):
+def test_every_bad_row_is_named_and_unequal_lengths_are_refused(store):
     count = 3000
     for row in (0, random.randrange(1, count - 1), count - 1):
         documents = [Document("good", id=f"d{number}") for number in range(count)]

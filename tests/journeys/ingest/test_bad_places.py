@@ -52,7 +52,7 @@ def unix_socket(path):
         yield
 
 
-async def test_what_is_no_readable_file_is_neither_read_nor_waited_for(database_url, folder, monkeypatch):
+async def test_unreadable_files_are_reported_and_not_waited_for(database_url, folder, monkeypatch):
     os.mkfifo(folder / "fifo.md")
     outside = filled(folder.parent / "outside", {"secret.md": OUTSIDE})
     for name, target in {
@@ -67,7 +67,7 @@ async def test_what_is_no_readable_file_is_neither_read_nor_waited_for(database_
     real = os.open
 
     def refuse(path, flags, *rest, dir_fd=None):
-        """Root may read everything, so the system's refusal is played."""
+        """Refuse as the system does, because root may read everything."""
         if path in ("mine.md", "closed"):
             raise PermissionError(13, "Permission denied", path)
         return real(path, flags, *rest, dir_fd=dir_fd)
@@ -105,7 +105,7 @@ async def test_folders_that_are_too_deep(database_url, folder, monkeypatch):
 
 
 def while_it_is_read(monkeypatch, changes, before=None):
-    """Does something when the first bytes of a file have been read, or before: each by the file's name."""
+    """Call `changes[name]` when the first bytes of a file have been read, and `before[name]` before that."""
     read_file, read = chunk_rows.read_file, discovery._read_at_most
     current = ""
 
@@ -124,9 +124,7 @@ def while_it_is_read(monkeypatch, changes, before=None):
     monkeypatch.setattr(discovery, "_read_at_most", changing)
 
 
-async def test_files_that_vanish_grow_or_become_links_before_they_are_read_or_meanwhile(
-    database_url, folder, monkeypatch
-):
+async def test_files_that_vanish_grow_or_become_links_before_or_while_they_are_read(database_url, folder, monkeypatch):
     filled(folder, dict.fromkeys(("gone.md", "going.md", "sub/a.md", "growing.md", "page.md"), "A pear.\n"))
     outside = folder.parent / "secret.md"
     outside.write_text(OUTSIDE)

@@ -125,7 +125,7 @@ def test_counts_are_exact_and_a_dry_run_tells_them(store, handbook, monkeypatch)
     assert (done.chunks, done.documents) == (3 * PAGES, PAGES)
 
 
-def test_what_is_refused_and_that_deleted_files_are_logged_beside_the_last_run(store, handbook, tmp_path):
+def test_unclear_deletions_are_refused_and_deleted_files_are_logged_beside_the_last_run(store, handbook, tmp_path):
     before = tables(store)
     with pytest.raises(ConfigurationError, match="name what to delete"):
         store.delete()

@@ -157,7 +157,7 @@ def test_documents_keep_their_line_until_they_change(database_url):
             assert model.texts[asked:] == ["Text number 1, changed."]
 
 
-def test_what_it_costs_is_counted_and_another_text_or_model_gets_another_line(database_url, folder):
+def test_costs_are_estimated_and_another_text_or_model_gets_another_line(database_url, folder):
     model = LineModel()
     with enriched(database_url, "none") as retriever:
         estimate = retriever.index(folder, enrichment=Enrichment(model, dry_run=True)).enrichment.estimate
@@ -309,7 +309,7 @@ async def test_a_chunk_that_changes_meanwhile_gets_no_line(database_url):
         assert await retriever.embeddings.fill() == 0
 
 
-def test_what_is_no_model_is_refused_and_without_the_collections_model_nothing_is_asked(database_url, folder):
+def test_invalid_models_are_refused_and_the_collections_model_is_required(database_url, folder):
     for options in ({"concurrency": 0}, {"concurrency": 65}, {"on_failure": "ignore"}, {"dry_run": 1}):
         with pytest.raises(ConfigurationError, match=next(iter(options))):
             Enrichment("openai:x", **options)

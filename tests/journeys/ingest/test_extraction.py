@@ -76,7 +76,7 @@ def test_files(retriever, folder, extract):
     retriever.sync(folder, extract_metadata=noted)
     assert asked == ["a.md"]
     assert stored(retriever, "a.md") == [{"words": 3, "from": "a.md"}]
-    # Each chunk of new files, and of those that are cut again.
+    # The function is called for each chunk: of new files, and of those that are cut again.
     retriever.delete(source="docs")
     options = {"extract_metadata": MetadataExtraction(extract, per="chunk")}
     for cut in (

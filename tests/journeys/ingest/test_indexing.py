@@ -227,7 +227,7 @@ async def test_while_one_batch_is_written_others_are_embedded_and_read_up_to_a_b
         assert set(report.stage_seconds) == {"read", "compare", "embed", "write"}
 
 
-async def test_every_stage_tells_how_far_it_is_and_a_pool_of_one_connection_is_enough(database_url, pages, monkeypatch):
+async def test_every_stage_reports_its_progress_and_one_connection_is_enough(database_url, pages, monkeypatch):
     monkeypatch.setattr(file_run, "BATCH_CHUNKS", 1)
     told = []
     async with opened(database_url, max_connections=1) as store:

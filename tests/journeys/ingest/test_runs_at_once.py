@@ -1,4 +1,4 @@
-"""Runs beside each other, that stand still or end in the middle: nothing hangs or is lost, and the next completes."""
+"""Runs that are concurrent, stand still or end early: nothing hangs or is lost, and the next run completes."""
 
 import asyncio
 import os

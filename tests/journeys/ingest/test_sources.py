@@ -51,7 +51,7 @@ def test_a_path_below_a_source_belongs_to_it(store, handbook):
     }
     (source,) = store.documents.sources()
     assert (source.name, source.root, source.documents, source.chunks) == ("handbook", str(handbook), 4, 4)
-    # Hits say where they stand.
+    # Hits name their source and their line.
     store.add_documents([Document("the shutter of a camera", {"source_document": "camera.txt"}, "a")])
     hits = {hit.source_document: hit for hit in store.search("shutter", 2, mode="keyword")}
     page, added = hits["guide/start.md"], hits["camera.txt"]
@@ -154,7 +154,7 @@ def test_plans():
 
 
 @pytest.mark.slow
-def test_a_tree_that_moved_is_the_same_source_and_a_removed_one_comes_back_from_elsewhere(store, handbook):
+def test_a_moved_folder_is_the_same_source_and_a_removed_source_comes_back_from_elsewhere(store, handbook):
     store.index(handbook)
     before = {hit.id for hit in store.search("key shutter zenith", 20)}
     moved = handbook.parent.parent / "container" / "handbook"
@@ -193,7 +193,7 @@ def test_a_run_says_how_many_files_have_vanished(store, handbook):
     assert store.delete(source="handbook", vanished=True).documents == 2
     assert store.index(handbook).vanished == {}
     assert places(store) == {("handbook", "guide/start.md")}
-    # What cannot be looked at has not vanished: a file that is no text any more, a root that is not there or empty.
+    # Files that cannot be read have not vanished: a binary file, and all files of a missing or empty root.
     (handbook / "guide" / "start.md").write_bytes(b"\0")
     report = store.index(handbook)
     assert (report.failed, report.vanished) == (1, {})

@@ -19,12 +19,12 @@ WORDS = ("key", "shutter", "zenith", "vault", "ship", "banana", "console", "park
 
 
 def contents_of(path):
-    """A file's bytes, with its name where that is part of what is embedded."""
+    """Return a file's bytes, with its name if that is a part of what is embedded."""
     return path.name if path.suffix == ".py" else path.suffix, path.read_bytes()
 
 
 class Folder:
-    """A folder to which things happen, as a `random.Random` decides."""
+    """A folder whose files a `random.Random` writes, renames, swaps, copies, deletes and touches."""
 
     def __init__(self, root, chance):
         self.root, self._chance = root, chance

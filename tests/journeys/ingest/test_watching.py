@@ -140,7 +140,7 @@ async def test_a_problem_of_one_folder_is_told_once(tmp_path):
     assert looks == ["ab", *"ababb"]
 
 
-async def test_paths_and_that_no_thread_watches_any_more_when_it_is_closed(tmp_path, monkeypatch):
+async def test_unwanted_paths_are_ignored_and_closing_ends_the_thread(tmp_path, monkeypatch):
     watching = []
 
     class Noted(AbstractContextManager):

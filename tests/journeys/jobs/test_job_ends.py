@@ -33,9 +33,7 @@ async def test_priority_and_time_say_what_is_next(database_url, opened, book):
         await book.jobs.submit("optimize", not_before=datetime(2030, 1, 1))  # noqa: DTZ001
 
 
-async def test_old_jobs_are_removed_and_those_whose_worker_went_silent_too_often_have_failed(
-    database_url, opened, book
-):
+async def test_old_jobs_are_removed_abandoned_ones_fail_and_wrong_options_are_refused(database_url, opened, book):
     jobs = [await book.jobs.submit("optimize") for _ in range(4)]
     await jobs[0].cancel()
     await opened.work(drain=True)

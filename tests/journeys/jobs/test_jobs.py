@@ -96,7 +96,7 @@ def test_without_an_event_loop(database_url):
         assert json.loads(json.dumps(job.status().to_dict()))["result"] == {"written": 1}
 
 
-async def test_a_model_is_not_opened_where_a_job_is_submitted_and_another_fails_at_once(database_url):
+async def test_submitting_a_job_opens_no_model_and_working_with_another_model_fails_at_once(database_url):
     class Untouched(HashEmbedder):
         embed_documents = None
 
@@ -304,7 +304,7 @@ class Faulty(HashEmbedder):
         return super().embed_documents(texts)
 
 
-async def test_what_may_go_away_is_tried_again_and_what_goes_on_failing_is_set_aside(database_url, caplog, monkeypatch):
+async def test_temporary_failures_are_retried_and_lasting_ones_are_set_aside(database_url, caplog, monkeypatch):
     monkeypatch.setattr(worker, "delay_after", lambda attempts: 0.0)
     new = {"documents": [Document("a lion", id="lion")]}
     async with client(database_url, Faulty(2, ModelServerError("busy"))) as opened:

@@ -71,7 +71,7 @@ async def test_a_change_is_searched_while_a_worker_runs(database_url, table, clo
     async with client(database_url, clock=clock) as opened:
         news = opened.collection("news")
         working = asyncio.create_task(opened.work())
-        # Without tables it reads rarely.
+        # A worker without tables looks for them rarely.
         await clock.eventually_waited(worker_tables.IDLE_SECONDS)
         await news.tables.follow(**table.options(changes="trigger"))
         await clock.passes_until(lambda: worker_tables.WATCHING_SECONDS in clock.waits)

@@ -38,7 +38,7 @@ async def old(database_url, quick_looks):
 
 @pytest.fixture
 async def new(database_url, old):
-    """The same with the new model, which serves now."""
+    """The same collection, opened with the new model, which serves now."""
     await changed(database_url)
     async with opened(database_url, new_model()) as new:
         yield new
@@ -127,7 +127,7 @@ async def test_what_it_adds_is_noted_until_its_vectors_are_made(database_url, ol
 
 
 def between(meanwhile):
-    """The new model; something happens while it embeds texts of the collection."""
+    """Return the new model, which runs `meanwhile` whenever it embeds texts of the collection."""
     loop = asyncio.get_running_loop()
 
     class Between(OtherEmbedder):
@@ -141,7 +141,7 @@ def between(meanwhile):
 
 @pytest.mark.parametrize("behind", [False, True], ids=["ahead", "behind the page"])
 async def test_what_is_written_while_vectors_are_made_stays_noted(database_url, old, new, behind):
-    """Behind the page the number of writes is the same again, as another process has made all vectors meanwhile."""
+    """If another process makes all vectors meanwhile, a text behind the page leaves the number of writes as it was."""
     await old.add_documents(documents(1, 20))
 
     async def meanwhile():
@@ -263,7 +263,7 @@ async def test_a_program_without_a_model_goes_with_the_serving_version(database_
         assert (await words.status()).embedded == 9
 
 
-async def test_a_program_of_a_third_model_makes_no_first_vectors_beside_a_run_and_then_answers_by_words(database_url):
+async def test_a_process_with_a_third_model_adds_nothing_during_a_run_and_then_searches_by_words(database_url):
     """It was opened when there were no vectors at all."""
     async with opened(database_url, "none") as words, opened(database_url) as third:
         await words.add_documents(documents(10))

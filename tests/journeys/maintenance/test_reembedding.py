@@ -56,7 +56,7 @@ def long_runs(monkeypatch):
 
 @pytest.fixture
 async def holder(database_url, long_runs):
-    """The collection, opened with the old model by whoever holds it."""
+    """The collection, opened with the old model."""
     async with opened(database_url) as holder:
         await holder.add_documents(documents(COUNT))
         yield holder

@@ -123,7 +123,7 @@ async def test_texts_stand_in_no_span_and_the_question_by_choice(client, spans, 
     assert not any(text in spans.text() for text in TEXTS)
 
 
-async def test_a_database_error_is_its_sqlstate_and_no_message_and_another_try_an_event(database_url, spans):
+async def test_a_database_error_is_recorded_by_its_sqlstate_alone_and_a_retry_as_an_event(database_url, spans):
     tries = []
 
     async def fail(connection):
