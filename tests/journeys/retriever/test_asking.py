@@ -50,7 +50,7 @@ def test_a_model_answers_and_every_quote_is_looked_up(page):
         assert double.requests == []  # nothing is sent before a question is asked
         answer = retriever.answer(QUESTION)
         (request,) = double.requests
-        # Sentences come one by one and the answer last.
+        # A stream yields the sentences one by one, then the answer.
         first, second, last = retriever.answer_stream(QUESTION)
     assert [first.is_supported, second.is_supported] == [True, False]
     assert isinstance(last, Answer)
@@ -180,7 +180,7 @@ def test_numbers_that_a_model_writes_are_none_of_ours_and_each_sentence_is_check
         answer, nothing = (retriever.answer(QUESTION) for _ in range(2))
     assert answer.text == "A key is rotated every ninety days. [1] Anybody may read keys."
     assert answer.unsupported == ("Anybody may read keys.",)
-    # A model that finds nothing is a refusal.
+    # A model that finds no answer makes the answer a refusal.
     assert nothing.refused == "the language model finds no answer in the passages"
     assert (nothing.text, nothing.documented, nothing.sentences) == ("", None, ())
     assert nothing.context.results  # what was found is there

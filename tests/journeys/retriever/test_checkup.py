@@ -28,7 +28,7 @@ FRUIT = (
 
 
 async def checked(url, rows):
-    """What is told of these rows, asked by words."""
+    """Return the checkup of these rows by keyword search."""
     async with opened(url, "none") as retriever:
         await retriever.add_documents(rows)
         return await retriever.checkup()
@@ -46,7 +46,7 @@ def heading(told, name):
 async def test_the_headings_of_pages_are_asked(database_url, tmp_path):
     steps, waits, pages = [], [], tmp_path / "pages"
     pages.mkdir()
-    (pages / "keys.md").write_text(KEYS, encoding="utf-8")  # of sections of their own: small ones would be joined
+    (pages / "keys.md").write_text(KEYS, encoding="utf-8")  # with min_tokens=0, no small section is joined to another
     (pages / "fruit.md").write_text(FRUIT, encoding="utf-8")
     async with opened(database_url, HashEmbedder(), min_tokens=0) as retriever:
         await retriever.index(pages)
@@ -195,7 +195,7 @@ async def test_what_cannot_be_asked_is_refused(database_url):
 
 
 @pytest.mark.slow
-async def test_engines_that_do_not_tell_their_scores_and_models_that_are_not_at_hand(database_url):
+async def test_engines_without_scores_and_a_missing_model_change_the_mode(database_url):
     rows = [titled("Spare ones hang in the vault", "Keys"), Document("a ship")]
     async with opened(database_url, HashEmbedder(), keyword="tsvector") as retriever:
         await retriever.add_documents(rows)

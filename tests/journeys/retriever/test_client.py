@@ -1,4 +1,4 @@
-"""One client, many collections: what they share, whose transaction is joined, and the options each was made with."""
+"""One client with many collections: what they share, transactions of the caller, and the options of each collection."""
 
 import asyncio
 
@@ -91,18 +91,18 @@ async def test_the_first_call_of_a_collection_opens_its_client(database_url):
     assert len(await one.search("lion")) == 0
     async with client(database_url) as other:
         await other.collection("one").add_texts(TEXTS)
-    assert (await one.search("lion")).mode == "hybrid"  # the first vectors of another process are seen
+    assert (await one.search("lion")).mode == "hybrid"  # another process stored the first vectors
     await opened.close()
     for call in (one.count, opened.collections, lambda: one.search("lion")):
         with pytest.raises(ConfigurationError, match="was closed; make another"):
             await call()
     async with opened:  # opened again, so is the collection
         assert len(await one.search("lion")) == 3
-        # A collection that its client has dropped is made anew.
+        # The next write makes a collection again that its client dropped; objects made before the drop read it, too.
         await opened.drop("one")
         new = opened.collection("one")
         await new.add_texts(TEXTS[:1])
-        assert (await new.count(), await opened.collection("one").count()) == (1, 1)
+        assert [await each.count() for each in (new, opened.collection("one"), one)] == [1, 1, 1]
         await new.drop()
         await new.add_texts(TEXTS)
         assert await new.count() == 3
@@ -125,7 +125,7 @@ async def test_using_joins_a_transaction(database_url):
         assert (await mine.count(), await one.count()) == (1, 1)
         assert {hit.id for hit in await mine.search("lion", mode="keyword")} == {"a"}
         assert {hit.id for hit in await one.search("lion sea", mode="keyword")} == {"a"}
-        # What a collection has in memory is shared inside a transaction.
+        # A transaction uses what the collection holds in memory.
         assert mine.info.keyword is one.info.keyword
         assert other.info.keyword.index.cache_figures() == used
         assert mine._handle.opened.models.embedder is one._handle.opened.models.embedder
@@ -199,7 +199,7 @@ async def test_listing_goes_through_all_chunks_once(database_url, tmp_path):
             await one.list_chunks(after="\0")
 
 
-# Of each option: what the collection is made with, and another value.
+# Each option: its value in the collection, and another value.
 VALUES = {
     "language": ("german", "english"), "keyword": ("bm25", "tsvector"), "stop_words": (False, True),
     "distance": ("l2", "cosine"), "vector_storage": ("halfvec", "vector"), "with_context": (False, True),
@@ -218,7 +218,7 @@ def page(tmp_path):
 
 def test_what_is_refused_makes_nothing(bare_database_url):
     assert declared(CollectionKeys).keys() == KINDS.keys()
-    assert CollectionOptions() == CollectionOptions(**dict.fromkeys(KINDS))  # every option is None unless it is said
+    assert CollectionOptions() == CollectionOptions(**dict.fromkeys(KINDS))  # every option is None by default
     assert VALUES.keys() == KINDS.keys()
     assert BUILT_IN.keys() <= KINDS.keys()
     for options, message in REFUSED:
@@ -238,7 +238,7 @@ def test_what_is_said_and_differs_is_refused(database_url, page):
         assert (error.option, error.asked, error.stored) == (name, OTHERS[name], MADE[name])
         for part in (name, repr(MADE[name]), repr(OTHERS[name]), "default_collection", "leave the option out"):
             assert part in str(error)
-    # What is the same opens, and defaults are for new collections.
+    # Equal options open the collection; defaults apply to new collections only.
     differing = {name: (OTHERS[name], MADE[name]) for name in KINDS}
     for options in ({}, MADE, {"language": "de"}, {"defaults": MADE}, {"defaults": OTHERS}):
         with sync_opened(database_url, **options) as retriever:
@@ -253,7 +253,7 @@ def test_defaults_make_a_new_collection_and_what_is_said_comes_first(database_ur
     assert (settings.language, settings.stop_words, settings.distance) == ("french", False, "l2")
     assert (settings.with_context, settings.chunk_settings) == (False, ChunkSettings(100, 10, 20))
     assert embedding.storage == "halfvec"
-    # Defaults of splitting never refuse what is said.
+    # Default chunk sizes never conflict with an explicit size.
     defaults = {"chunk_tokens": 500, "overlap_tokens": 100, "min_tokens": 200}
     with sync_opened(database_url, collection="split", chunk_tokens=20, defaults=defaults) as retriever:
         retriever.index(page)
@@ -269,7 +269,7 @@ def test_chunk_settings_are_those_of_the_first_file(database_url, page):
         assert retriever.index(page).unchanged == 1
         with pytest.raises(CollectionSettingsError, match="semlex maintain rechunk --collection default_collection"):
             retriever.index(page, chunk_tokens=61)
-        assert other.index(page).unchanged == 1  # which was opened before there were files
+        assert other.index(page).unchanged == 1  # it was opened before the first file
         assert other.unused_defaults == {"chunk_tokens": (99, 60)}
     with sync_opened(database_url) as retriever:
         assert retriever.info.settings.chunk_settings == ChunkSettings(60, 29, 15)

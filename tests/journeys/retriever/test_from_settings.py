@@ -97,7 +97,7 @@ async def test_what_is_found_nowhere_is_looked_for_in_the_files(filled, knowledg
             assert retriever.search("whales") == []
 
     await asyncio.to_thread(look)
-    # The collection in a transaction begins its searches alike.
+    # A collection in the caller's transaction has the same search defaults.
     retriever = PostgreSQLRetriever(filled, "none", collection="notes", search_defaults=SearchDefaults(top_k=3))
     async with retriever, await psycopg.AsyncConnection.connect(filled) as connection:
         assert len(await retriever.using(connection).search("lions")) == 3

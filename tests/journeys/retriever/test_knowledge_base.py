@@ -154,7 +154,7 @@ def test_two_of_one_name():
             KnowledgeBase().add("x", **{option: value})
 
 
-async def test_one_that_does_not_exist_and_the_same_one_by_two_ways(filled):
+async def test_a_missing_collection_and_one_that_was_added_twice_are_refused(filled):
     async with both(filled).add("absent") as knowledge:
         message = r"collection 'absent'.*collection 'absent' does not exist"
         with pytest.raises(CollectionFailedError, match=message) as raised:
@@ -168,7 +168,7 @@ async def test_one_that_does_not_exist_and_the_same_one_by_two_ways(filled):
     async with both(filled).with_database(make_conninfo(filled)).add("english", label="again") as knowledge:
         with pytest.raises(ConfigurationError, match="'again' and 'english' are the same collection"):
             await knowledge.retrieve("key")
-    # It can be opened again.
+    # A knowledge base that was closed opens again.
     knowledge = both(filled)
     for _ in range(2):
         async with knowledge:

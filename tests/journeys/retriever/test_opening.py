@@ -1,4 +1,4 @@
-"""Opening and closing a retriever: by several tasks or threads, interrupted, and with what fails in between."""
+"""Opening and closing a retriever: by several tasks or threads, with interruptions and with failures."""
 
 import asyncio
 import signal
@@ -30,7 +30,7 @@ async def test_tasks_that_open_at_once_open_once(database_url, monkeypatch):
     await retriever.initialize()
     assert await retriever.count() == 0
     await retriever.close()
-    # The first call opens, and a call after the end does not.
+    # The first call opens the retriever; a call after its end is refused.
     retriever = opened(database_url, "none")
     assert await asyncio.gather(retriever.count(), retriever.count()) == [0, 0]
     assert retriever.info.names.collection == "default_collection"
@@ -104,7 +104,7 @@ def test_who_waits_goes_on_when_the_first_one_is_cancelled(database_url, monkeyp
         return first.cancelled()
 
     monkeypatch.setattr(Database, "open", slow_at_first)
-    assert [asyncio.run(use()) for _ in range(2)] == [True, False]  # in several event loops
+    assert [asyncio.run(use()) for _ in range(2)] == [True, False]  # one retriever in two event loops
 
 
 @pytest.mark.slow
@@ -124,7 +124,7 @@ def test_leaving_an_event_loop_without_closing_says_nothing(database_url):
 @pytest.mark.slow
 async def test_the_server_is_let_go_although_the_pool_does_not_close(open_folder, make_server_folder, monkeypatch):
     folder = make_server_folder(open_folder / "server")
-    retriever = opened(None, "none", data_folder=str(folder))  # which may be a text
+    retriever = opened(None, "none", data_folder=str(folder))  # a str is a path, too
     await retriever.initialize()
     assert (await retriever.status()).data_folder == str(folder)
     real = Database.close
@@ -148,7 +148,7 @@ async def test_an_argument_that_cannot_be_used_is_refused():
     ):
         with pytest.raises(ConfigurationError, match=message):
             opened(model="none", **{name: value})
-    # Health of a server that is away is an answer.
+    # The health check reports a server that is away.
     retriever = opened(GONE, "none", timeout=1)  # expires
     health = await retriever.health_check()
     assert (health.ok, "connect" in (health.error or "")) == (False, True)
@@ -212,7 +212,7 @@ def test_close_ends_the_calls_of_other_threads(retriever, database_url):
     with pytest.raises(ConfigurationError, match="was closed"):
         retriever.search("hello")
     assert loop_threads() == []
-    # It opens again after it was closed.
+    # A closed retriever opens again.
     retriever.close()
     retriever.initialize()
     assert [hit.id for hit in retriever.search("hello")] == ["1"]
@@ -233,7 +233,7 @@ def test_threads_that_open_and_close_at_once(database_url, monkeypatch):
         for call in [threads.submit(change, retriever.close) for _ in range(4)]:
             call.result(LIMIT)
     assert loop_threads() == []
-    # Threads whose first calls come at once open once.
+    # Threads that make their first call at once open the client once.
     attempts = openings(monkeypatch)
     client = SyncClient(database_url, "none", use_reranking=False)
     one = client.collection("one")

@@ -1,4 +1,4 @@
-"""A collection that is made again, or read with other weights of its name: nobody goes on with what it was."""
+"""A collection that was dropped and made again, and a model whose weights changed: nobody uses the old state."""
 
 import asyncio
 import logging
@@ -91,7 +91,7 @@ async def test_every_read_is_of_what_has_the_name_now(database_url):
             held._handle._opened, stale.presence.is_gone = stale, False
             assert told(await read(held)) == now[name] != before[name], name
             assert held._handle._opened is not stale
-        # With another model, every read is refused.
+        # If the new collection has another model, every read is refused.
         stale = held._handle._opened
         await make_again(database_url, model=new_model())
         for name, (read, _) in READS.items():
@@ -105,7 +105,7 @@ async def test_every_read_is_of_what_has_the_name_now(database_url):
                 await call
         await make_again(database_url)
         assert len(await held.search("alpha", 9)) == len(NEW)
-        # One that was dropped is not made by reading.
+        # Reading does not make a dropped collection again.
         await drop(database_url)
         for name, (read, _) in READS.items():
             with pytest.raises(CollectionNotFoundError, match=f"collection '{NAME}' does not exist here"):
@@ -340,7 +340,7 @@ async def test_how_much_may_differ(database_url, caplog):
             assert note in warning == record.getMessage()
 
 
-async def test_a_dump_keeps_it_and_vectors_from_elsewhere_cannot_be_compared(database_url, tmp_path):
+async def test_a_dump_keeps_the_probe_and_loaded_vectors_have_none(database_url, tmp_path):
     await make_weights(database_url)
     async with opened_weights(database_url) as dumping:
         await dumping.tables.dump(tmp_path / "dump")
@@ -374,7 +374,7 @@ class Lengths(BaseEmbedder):
         return np.array([[len(text.split()), len(text)] for text in texts], dtype=np.float32)
 
 
-def test_an_embedder_of_ones_own_needs_two_members(database_url):
+def test_a_custom_embedder_needs_two_members(database_url):
     embedder = Lengths()
     assert isinstance(embedder, Embedder)
     assert embedder.embed_query("two words").tolist() == [2, 9]

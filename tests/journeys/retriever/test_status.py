@@ -142,18 +142,18 @@ def test_the_remedies_for_collections_work(database_url, empty_database_url, mon
     for problem in (orphaned, unknown):
         execute(database_url, problem[problem.index(": D") + 2 :])
     assert examine_server(database_url).problems == []
-    # A rebuild that was killed.
+    # A killed rebuild is named.
     execute(database_url, "UPDATE semlex.collection SET building_generation = 2, building_analyzer_version = 1")
     (problem,) = examine_server(database_url).problems
     assert "semlex maintain reindex --collection default_collection" in problem
     with opened(database_url) as retriever:
         retriever.indexes.rebuild_keyword()
     assert examine_server(database_url).problems == []
-    # A role that may not read.
+    # A role without rights is named.
     with new_role(database_url) as role:
         (problem,) = examine_server(f"{database_url} user={role}").problems
     assert "schema semlex cannot be checked" in problem
-    # Tables of an older version.
+    # Tables of an older version are named.
     second_migration.install(monkeypatch.setattr)
     (problem,) = examine_server(database_url).problems
     told = "collection default_collection .* has schema version 1; the newest is 2.*semlex maintain migrate"

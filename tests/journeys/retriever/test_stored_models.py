@@ -83,7 +83,7 @@ def answers_by_words(url, name, **options):
 
 
 def warning_of(url, name, **options):
-    """The warning of a search in the collection, whose model has this name now."""
+    """Rename the collection's model and return the warning of a search."""
     rename(url, name)
     with SyncRetriever(url, **options) as retriever:
         [warning] = retriever.search(QUERY).warnings
@@ -109,23 +109,23 @@ def test_names_that_lead_away_are_not_followed(collection, double, tmp_path, mon
         ):
             assert f"models=[{name!r}]" in warning_of(collection, name)
         answers_by_words(collection, name)
-    # An address in the database gets neither query nor text nor key, and a default opens no other.
+    # An address that only the database holds receives no query, text or key, even beside a default model.
     name, named = f"{double.url}/v1#m", {"embedding_model": "http://127.0.0.1:1/v1#m"}
     assert "answered by words alone" in warning_of(collection, name, defaults=named)
     answers_by_words(collection, name)
     assert double.requests == []
-    # A folder that has the form of an id of the hub is not opened.
+    # A folder whose path looks like an id of the hub is not opened.
     onnx_models.write_folder(tmp_path / "some" / "model")
     monkeypatch.chdir(tmp_path)
     rename(collection, "some/model")
     assert "in a folder" in answers_by_words(collection, "some/model")
-    # Without its key, a listed model is not used.
+    # A listed model is not used without its key.
     monkeypatch.delenv("OPENAI_API_KEY")
     rename(collection, "openai:some-model")
     assert "OPENAI_API_KEY" in answers_by_words(collection, "openai:some-model", models=["openai:some-model"])
     with pytest.raises(MissingKeyError, match="OPENAI_API_KEY"):
         SyncRetriever(collection, "openai:some-model").initialize()
-    # A name that cannot be shown is escaped.
+    # The warning escapes control characters of a name.
     assert "\x1b" not in warning_of(collection, "http://x\x1b[2J/v1#m")
     with SyncRetriever(collection) as retriever, pytest.raises(ModelNotAllowedError):
         retriever.add_texts(["new"])
@@ -189,7 +189,7 @@ def test_a_model_of_the_hub_is_used_from_the_cache_or_fetched_by_its_user(collec
         results = retriever.search("lion")
         assert results.warnings == []
         assert len(results) == 3
-    # One that the user names is used, or the call fails.
+    # A model that the user names is used, or the call fails.
     with pytest.raises(ModelError), SyncRetriever(collection, "org/model", collection="new"):
         pass
     with SyncRetriever(collection, "none", collection="new") as retriever:

@@ -90,7 +90,7 @@ async def test_a_schema_for_each_tenant(tenants, tmp_path):
         own = {tenant.name: read(client, tenant) for tenant in (acme, bolt)}
         strange = {"acme": read(client, acme, bolt), "bolt": read(client, bolt, acme)}
         await check_matrix(own, strange, tmp_path)
-        # What a reader may not do.
+        # A reader may not write.
         reader = own["acme"]
         for call in (
             *(reader.add_documents([Document(f"{n}", id=f"{n}") for n in range(count)]) for count in (1, 3000)),
@@ -103,7 +103,7 @@ async def test_a_schema_for_each_tenant(tenants, tmp_path):
         assert await reader.count() == ROWS
         with pytest.raises(PrivilegeError, match=r'GRANT USAGE, CREATE ON SCHEMA "acme" TO "acme_reader_\w+"'):
             await client.collection("more", schema="acme", role=acme.reader).count()
-        # On connections of the users.
+        # Roles hold on the caller's own connections.
         async with pool, tenants.client(pool=pool) as other, pool.connection() as connection:
             await connection.execute("SELECT 1")
             for tenant, stranger in ((acme, bolt), (bolt, acme)):
@@ -114,7 +114,7 @@ async def test_a_schema_for_each_tenant(tenants, tmp_path):
             await owned(other, acme).using(connection).add_documents([Document("anvil late", id="late")])
             cursor = await connection.execute("SELECT current_user::text, current_setting('role')")
             assert await cursor.fetchone() == (tenants.login, "none")
-        # A right that is taken away is missed at once.
+        # A revoked right takes effect at once.
         assert await reader.search("anvil", mode="keyword")
         tenants.run("REVOKE SELECT ON ALL TABLES IN SCHEMA acme FROM {}", acme.reader)
         for what, call in reads(tmp_path / "dump").items():

@@ -40,7 +40,7 @@ WRONG = {
     "array of str": lambda: np.array(["zebra", "zebra"]),
 }  # fmt: skip
 NUMBERS = itertools.count()
-# One good call of every method; each argument is then replaced by each wrong value. First those that need none.
+# One good call of every method; each argument is then replaced by each wrong value.
 GOOD = {
     **dict.fromkeys((
         "tables.followed", "embeddings.fill", "embeddings.list", "indexes.create", "indexes.estimate",
@@ -161,7 +161,7 @@ def unexpected(call, argument):
 
 
 def check(wrong):
-    """No call ended as it should not."""
+    """Assert that no call ended with a wrong error."""
     told = "\n".join(f"{'.'.join(case)}: {text}" for case, text in sorted(wrong.items()) if text)
     assert not told, "\n" + told
 

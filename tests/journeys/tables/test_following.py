@@ -53,7 +53,7 @@ def test_tables_and_views_are_followed_by_their_keys(database_url, key, relation
             assert news.tables.follow(f"shop.{table.name}", name="again", text="body").key == table.key_columns
 
 
-def test_a_definition_is_stored_whole_changed_in_place_and_dropped(table, news):
+def test_a_definition_is_stored_changed_and_dropped(table, news):
     text = ("title", "upper(body) || '100%' -- all of it")
     more = {"live": ["status", "price"], "updated_at": "updated_at", "overlap": 10, "keys_every": 0}
     options = table.options(name="posts", text=text, heading="title", formats={"title": "markdown"}, **more)
@@ -125,7 +125,7 @@ def test_a_definition_is_part_of_a_callers_transaction(database_url, table, news
         assert news.tables.followed() == []
         connection.rollback()
         assert news.tables.followed() == []
-    # The first call in a schema may follow a table of it.
+    # The first call in a schema may follow a table of that schema.
     with SyncClient(database_url, "none", use_reranking=False, schema="shop") as client:
         own = client.collection("news").tables
         assert own.ddl(**table.options())
@@ -329,7 +329,7 @@ def test_a_role_needs_to_read_the_columns_alone(database_url, table, news):
         assert grants.startswith('GRANT SELECT ("body", "author", "published_at") ON')
         run(grants.encode())
         assert theirs.tables.follow(**table.options()).key == ("id",)
-        # Readers need no right to definitions.
+        # Reading the status needs no right to the definitions.
         run(f"REVOKE ALL ON semlex.followed_table, semlex.row_change FROM {role}")
         assert theirs.status().followed is None
         with pytest.raises(PrivilegeError, match="followed_table"):

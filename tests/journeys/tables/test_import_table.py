@@ -60,7 +60,7 @@ def plain(count, first=0):
 
 
 def made(source, layout="haystack", count=0, **options):
-    """The kind of a new table, which has so many plain rows."""
+    """Make a table of this layout with `count` plain rows; return its kind."""
     kind = KINDS[layout]
     kind.make(source, **options)
     kind.fill(source, plain(count))
@@ -114,7 +114,7 @@ def test_vectors_that_a_collection_rounds_are_told(database_url, source, moved):
         report = halves.tables.import_table(kind.name)
     assert any("rounded" in warning for warning in report.warnings)
     assert (report.written, report.skipped, [problem.id for problem in report.problems]) == (2, 1, ["big"])
-    # Long vectors of others are not rounded.
+    # A collection of float32 vectors does not round long vectors.
     vector = np.random.default_rng(1).normal(size=600).astype(np.float32)
     vector /= np.linalg.norm(vector)
     kind = made(source, "langchain-postgres", vector_type="vector(600)")
@@ -132,7 +132,7 @@ def test_a_node_of_llama_index_is_part_of_its_document(source, moved):
     assert (second.parent_id, second.metadata) == ("d", {"n": 0})
 
 
-def test_other_columns_are_metadata(source, moved):
+def test_columns_beside_the_layout_are_metadata(source, moved):
     source.execute(
         "CREATE TABLE lc (langchain_id uuid PRIMARY KEY, content text NOT NULL, embedding vector(2) NOT NULL, "
         "content_tsv tsvector NOT NULL, year int, price numeric, ratio float8, at timestamptz, tags text[], extra json,"
@@ -151,7 +151,7 @@ def test_other_columns_are_metadata(source, moved):
     assert [hit.metadata for hit in moved.search("pear", mode="keyword")] == [{}]
     moved.tables.import_table("lc", metadata_fields=["year"])
     assert moved.search("apple", mode="keyword")[0].metadata == {"n": None, "year": 2020}
-    # Any table with vectors, when its columns are named.
+    # Any table with vectors can be imported if its columns are named.
     source.execute(
         'CREATE TABLE "My Items" (nr int, body text, "Vec" halfvec(2), kind text); '
         "INSERT INTO \"My Items\" VALUES (7, 'plum', '[1,2]', 'fruit'), (NULL, 'pear', '[1,2]', 'fruit')"
@@ -213,7 +213,7 @@ def test_a_row_that_cannot_be_taken_is_named_and_the_others_are_stored(database_
         assert sorted(stored_rows(database_url, "moved")) == names
 
 
-def test_wrong_rows_blobs_and_vectors_of_another_length_are_told(source, moved):
+def test_wrong_rows_blobs_and_other_dimensions_are_reported(source, moved):
     kind = made(source)
     kind.fill(source, [Row(f"w{number}", None, None, {}) for number in range(150)])
     report = moved.tables.import_table(kind.name)
@@ -248,6 +248,8 @@ def test_a_second_run_updates_and_never_doubles(database_url, source, moved, kin
     moved.tables.import_table(kind.name)
     assert stored_rows(database_url, "moved") == kind.rows(source)
     assert ids(moved, "plum") == ["r3"]
+    nearest = source.execute(f"SELECT {key} FROM {kind.table} ORDER BY {vector} <=> '[5,1,0.1]'").fetchall()  # noqa: S608
+    assert [(hit.id,) for hit in moved.search(vector=[5, 1, 0.1], top_k=99)] == nearest
 
 
 @pytest.mark.slow
@@ -307,7 +309,7 @@ def test_only_the_rows_of_the_named_collection(database_url, source):
 
 @pytest.fixture
 def libraries(source):
-    """The tables of all four libraries."""
+    """Make the tables of all four libraries."""
     for layout in KINDS:
         made(source, layout, 6)
     return source
@@ -340,7 +342,7 @@ UNCLEAR = [
 ]
 
 
-def test_which_table_is_meant(libraries, moved):
+def test_a_table_is_found_by_its_name_and_layout(libraries, moved):
     libraries.execute(
         "CREATE TABLE odd (id text, t text, v vector); CREATE TABLE plain (id text, text text, vector text);"
         "CREATE TABLE twice AS SELECT * FROM lc_docs; CREATE TABLE two AS SELECT * FROM data_li_docs;"
@@ -356,7 +358,7 @@ def test_which_table_is_meant(libraries, moved):
             moved.tables.import_table(name, **options, dry_run=dry_run)
 
 
-def test_names_of_two_tables_and_of_columns(libraries, moved):
+def test_layouts_and_named_columns_choose_the_table(libraries, moved):
     libraries.execute(
         "CREATE TABLE twice AS SELECT * FROM lc_docs LIMIT 2; UPDATE langchain_pg_collection SET name = 'twice' "
         "WHERE name = 'old docs'"
@@ -372,7 +374,7 @@ def test_names_of_two_tables_and_of_columns(libraries, moved):
     assert moved.search("apple", mode="keyword", top_k=9)[0].metadata.keys() == {"n"}
 
 
-def test_other_schemas_databases_and_views(database_url, libraries, moved, empty_database_url):
+def test_views_other_schemas_and_other_databases_are_imported(database_url, libraries, moved, empty_database_url):
     libraries.execute(
         "CREATE VIEW some_docs AS SELECT * FROM haystack_docs WHERE id <> 'r3'; "
         "CREATE MATERIALIZED VIEW kept_docs AS SELECT * FROM some_docs"
@@ -389,7 +391,7 @@ def test_other_schemas_databases_and_views(database_url, libraries, moved, empty
     libraries.execute('ALTER TABLE "its ""own".lc_docs RENAME TO "ta;b\'le"')
     assert moved.tables.import_table("ta;b'le", source_schema='its "own').written == 6
     assert sorted(stored_rows(database_url, "moved")) == [row.id for row in plain(6)]
-    # Addresses are told without their passwords.
+    # Errors never show the password of an address.
     secret = "fiddlesticks"  # noqa: S105
     for url, kind, message in (
         (f"postgresql://me:{secret}@127.0.0.1:1/db", ConnectionFailedError, "host=127.0.0.1"),

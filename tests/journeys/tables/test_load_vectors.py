@@ -115,7 +115,7 @@ def test_every_source_stores_the_same(database_url, store, tmp_path):
             assert stored(database_url) == expected(columns(count)), kind
         assert store.search("apple number 0", mode="keyword")[0].id == "r0", kind
         store.delete(columns(11)["id"])
-        (tmp_path / "rows.jsonl").unlink(missing_ok=True)  # the folder is a source
+        (tmp_path / "rows.jsonl").unlink(missing_ok=True)  # the next kind may load the whole folder
 
 
 @pytest.mark.slow
@@ -161,7 +161,7 @@ def test_loads_after_each_other_are_a_mapping(store, runs):
     assert {document.id: document.content for document in store.get(every)} == model
 
 
-def test_fields_have_other_names_and_kinds(database_url, store):
+def test_fields_may_have_other_names_and_types(database_url, store):
     names = {"id": "key", "text": "body", "vector": "embedding"}
     renamed = {names.get(name, name): values for name, values in columns(2).items()}
     renamed["metadata"] = ['{"year": 1, "extra": {"a": [1]}}', None]
@@ -170,7 +170,7 @@ def test_fields_have_other_names_and_kinds(database_url, store):
     found = stored(database_url)
     assert found["r0"][1] == {"kind": "even", "year": 1, "extra": {"a": [1]}}
     assert found["r1"][1] == {}
-    # Values of Arrow become JSON.
+    # Arrow values become JSON.
     moment = datetime(2024, 5, 6, 7, 8, 9, 10, UTC)
     rows = table(1).select(["id", "text", "vector"])
     for name, values in {
@@ -194,7 +194,7 @@ def test_fields_have_other_names_and_kinds(database_url, store):
         vector = pa.array([numbers], pa.list_(pa.float64(), width)).cast(pa.list_(kind, width))
         store.tables.load(table(1).drop("vector").append_column("vector", vector))
         assert np.frombuffer(stored(database_url)["r0"][2][4:], ">f4").tolist() == numbers, (kind, width)
-    # Ids that are missing follow from the row.
+    # Missing ids are derived from the row.
     rows, before = columns(3), store.count()
     del rows["id"]
     for _ in range(2):

@@ -24,7 +24,7 @@ def rows_of(count):
     return [{"id": f"r{n}", "text": f"apple number {n}", "year": 2000 + n, "section_title": "Fruit"} for n in numbers]
 
 
-# Beside rows: one that has no vector, and the last of an id, which counts.
+# Two more rows: one without a vector, and a second row of an id, which replaces the first.
 MORE = [
     {"id": "plain", "text": "no vector", "year": None, "section_title": None},
     {"id": "r0", "text": "the last of an id counts", "year": 1, "section_title": None},
@@ -142,7 +142,7 @@ def test_vectors_come_back_by_id(database_url, storage):
         assert early.count() == 0
         store.add_texts(list("abcde"), ids=list("01234"), embeddings=rows)
         store.add_documents([Document("without", id="words")])
-        for reader in (store, early):  # which was opened before there were vectors
+        for reader in (store, early):  # `early` was opened before the first vectors
             found = reader.embeddings.vectors(["3", "words", "none", "0", "3"])
             assert set(found) == {"0", "3"}
             assert all(np.array_equal(vector, kept[int(name)]) for name, vector in found.items())
@@ -150,6 +150,6 @@ def test_vectors_come_back_by_id(database_url, storage):
         assert store.embeddings.vectors([]) == {}
         with pytest.raises(ValidationError, match="ids must be a list of str"):
             store.embeddings.vectors("0")
-    with sync_opened(database_url, 8, collection="made") as made:  # by a model
+    with sync_opened(database_url, 8, collection="made") as made:  # vectors that a model made
         made.add_texts(["a lion"], ids=["lion"])
         assert np.allclose(made.embeddings.vectors(["lion"])["lion"], HashEmbedder(8).embed_documents(["a lion"])[0])

@@ -1,4 +1,4 @@
-"""Hits as rows: of followed tables, with live columns and filters of this moment; and as a relation in SQL."""
+"""Hits of followed tables are rows, with live columns and current filters; any hits can be a relation in SQL."""
 
 import asyncio
 import datetime as dt
@@ -377,7 +377,7 @@ def connection(server_url):
         yield opened
 
 
-OWN = ("document_id", "document_rank")  # of the relation alone
+OWN = ("document_id", "document_rank")  # only the relation has these columns
 
 
 def expected(listed, *include):
@@ -514,7 +514,9 @@ def test_without_an_event_loop(database_url):
         retriever.add_documents([Document("yellow fruit", id="a")])
         found, into, as_sql = retriever.search("yellow fruit"), retriever.tables.hits_into, retriever.tables.hits_as_sql
         assert into(mine, found, "hits") == 1
-        assert into(SimpleNamespace(ensure_connection=lambda: None, connection=mine), found, "more") == 1  # of Django
+        assert (
+            into(SimpleNamespace(ensure_connection=lambda: None, connection=mine), found, "more") == 1
+        )  # as Django's connections are
         assert mine.execute("SELECT id FROM hits JOIN more USING (id)").fetchall() == [("a",)]
         mine.rollback()
         assert mine.execute(as_sql(found).encode()).rowcount == 1

@@ -229,7 +229,7 @@ def test_rows_are_split_again_by_another_size_of_chunks(database_url, way):
         assert counts(sync(store)) == (0, 0, 0, 0, 0)
 
 
-def test_other_columns_and_definitions_embed_and_analyse_only_texts_that_differ(database_url):
+def test_only_changed_texts_are_embedded_and_analysed(database_url):
     with followed(database_url, rows=30) as (twin, store):
         for number in (0, 1):
             twin.update(number, title="")
@@ -267,7 +267,7 @@ def postings(url, twin):
         return [connection.execute(query).fetchall() for query in queries]
 
 
-def test_long_texts_are_split_and_expressions_and_formats_make_the_text(database_url):
+def test_long_texts_expressions_and_formats_make_the_chunks(database_url):
     with followed(database_url, rows=1, settings_of_store={"chunk_tokens": 40, "overlap_tokens": 0}) as (twin, store):
         paragraphs = [twin.body(30) for _ in range(5)]
         twin.update(0, title="", body="\n\n".join(paragraphs))
@@ -292,7 +292,7 @@ def test_long_texts_are_split_and_expressions_and_formats_make_the_text(database
 
 
 async def other_runs_have_ended(_):
-    """In place of `RowWrites.wait`, as if the run had begun later."""
+    """Replace `RowWrites.wait`, as if this run had begun after the others."""
 
 
 @contextmanager
@@ -324,7 +324,7 @@ def test_rows_that_change_while_they_are_read_are_read_again(database_url, relat
             twin.table.update(3, status="draft")  # of no column that is read
         assert counts(running.result(120)) == (0, 3, 0, 1, 0)
         twin.check(store)
-        # A row that comes back is not deleted.
+        # A row that returns during the run is not deleted.
         before = dict(twin.rows[4])
         twin.delete(4)
         with waiting_run(database_url, twin, store) as running:
@@ -332,7 +332,7 @@ def test_rows_that_change_while_they_are_read_are_read_again(database_url, relat
             twin.rows[4] = before
         assert counts(running.result(120)) == (0, 0, 0, 0, 0)
         twin.check(store)
-        # Metadata of a row whose text changes meanwhile comes with the text.
+        # If the text changes during the run, text and metadata are stored together.
         twin.update(5, author="bob")
         with waiting_run(database_url, twin, store) as running:
             twin.update(5, body=twin.body(3))
@@ -447,7 +447,7 @@ def test_an_emptied_table_needs_consent(database_url):
         assert counts(sync(store, allow_empty=True)) == (1, 0, 0, 3, 0)
         twin.check(store)
         assert store.tables.followed()[0].error is None
-        # A table that is not there as it was is one error and loses nothing.
+        # A changed or dropped table is one error and deletes no rows.
         twin.table.connection.execute("ALTER TABLE shop.articles RENAME body TO content")
         with pytest.raises(ConfigurationError, match="has no column 'body'"):
             sync(store)
@@ -558,7 +558,7 @@ def test_a_format_that_fails_and_a_key_that_occurs_twice_are_problems(database_u
         assert counts(sync(store)) == (1, 0, 0, 0, 0)
 
 
-def test_runs_are_logged_if_they_did_something_and_dry_runs_write_nothing(database_url):
+def test_only_runs_that_changed_rows_are_logged(database_url):
     with followed(database_url, rows=3) as (twin, store), psycopg.connect(database_url) as connection:
         assert counts(sync(store, dry_run=True)) == (3, 0, 0, 0, 0)
         assert store.list_chunks() == []
@@ -569,7 +569,7 @@ def test_runs_are_logged_if_they_did_something_and_dry_runs_write_nothing(databa
         connection.rollback()
         with pytest.raises(ConfigurationError, match="its own transactions"):
             store.using(connection).tables.sync()
-        store.delete(document="articles/1")  # by hand: it comes back
+        store.delete(document="articles/1")  # the next run adds a document that a user deleted
         assert counts(sync(store)) == (1, 0, 0, 0, 0)
         twin.check(store)
         twin.update(0, body="x")

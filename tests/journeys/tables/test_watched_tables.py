@@ -66,7 +66,7 @@ def test_changes_wait_and_are_stored(table, news):
     table.connection.execute("UPDATE semlex.row_change SET due_at = now() + interval '1 hour'")
     [report] = news.tables.sync()
     assert (report.changed, waiting(news)) == (1, 0)
-    # A changed definition has its own triggers.
+    # A changed definition gets triggers of its own.
     news.tables.change("articles", live=["status"], metadata=["author", "price"])
     news.tables.sync()
     table.update(1, price=2)
