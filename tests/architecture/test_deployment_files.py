@@ -8,7 +8,6 @@ import shlex
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable
 from contextvars import Context
 from pathlib import Path
 
@@ -57,7 +56,7 @@ def test_commands_can_be_typed(words, tmp_path, monkeypatch):
     Context().run(TREE[name].make_context, name, rest)
 
 
-def test_variables_workflows_and_actions():
+def test_variables_extras_versions_and_workflows_agree_with_the_project():
     used = 0
     for one in OBJECTS:
         if one["kind"] == "Deployment":
@@ -154,9 +153,7 @@ def test_every_linked_crate_and_its_data_are_in_the_package():
 
 # --- what the script x makes is complete or absent --------------------------------------------------------------------
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="a script of bash")
 KILLED = "kill -9 $PPID; exit 1"
-Run = Callable[[str], int]
 SOURCES = ("Cargo.toml", "Cargo.lock", "pyproject.toml", "constraints.txt", "rust/lib.rs", "python/a.py")
 
 
@@ -169,6 +166,8 @@ def program(path, body):
 @pytest.fixture
 def folder(tmp_path):
     """A checkout whose programs do nothing."""
+    if sys.platform == "win32":
+        pytest.skip("a script of bash")
     for name in SOURCES:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
@@ -226,7 +225,7 @@ def test_an_interrupted_environment_is_made_again(folder, run):
     assert (folder / ".venv/bin/maturin").exists()
 
 
-def test_an_interrupted_build_leaves_no_other_core_and_later_changes_are_built_next_time(folder, run):
+def test_an_interrupted_build_leaves_no_other_core_and_changes_during_a_build_are_built_next_time(folder, run):
     core = 'echo "$3" >core; test -e whole || exit 1'  # maturin develop --profile PROFILE
     with_environment(folder, core)
     (folder / "whole").touch()

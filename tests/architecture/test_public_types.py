@@ -205,7 +205,7 @@ assert all(hasattr(synchronous, name) for name in synchronous.__all__)  # makes 
 PAIRS = [(kind, made) for kind, made in synchronous._KINDS.items() if made is not None]  # before those of this file
 
 
-def test_each_has_the_members_of_the_other_and_signatures_are_synchronous():
+def test_synchronous_classes_have_the_members_of_the_asynchronous_ones():
     for asynchronous, made in PAIRS:
         members = synchronous.public_members(asynchronous)
         assert members.keys() <= set(dir(made))

@@ -31,7 +31,7 @@ async def listed(*, writes):
     return {tool.name: tool for tool in await server.list_tools()}
 
 
-def test_names_and_arguments():
+def test_operations_have_unique_names_declared_arguments_and_fitting_rights():
     assert len(set(ids)) == len(ids)
     assert len({offer.description for offer in OFFERS}) == len(ids)
     marked = [
@@ -95,7 +95,7 @@ async def test_tools_have_the_arguments_of_their_operations_and_say_what_they_ar
             assert len(schema["description"]) > 5, name
 
 
-async def test_what_is_read_without_writes_and_its_examples():
+async def test_tools_that_read_cost_few_tokens_and_examples_of_filters_are_valid():
     tools = [
         {"name": tool.name, "description": tool.description, "inputSchema": tool.input_schema}
         for tool in (await listed(writes=False)).values()

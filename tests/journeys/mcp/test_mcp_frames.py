@@ -155,7 +155,7 @@ def test_what_is_no_frame_is_passed_by(start):
     assert all(frame["id"] is None for frame in told)
     said = {-32700: "1 MiB", -32600: "whole number or a text"}
     assert all(said[frame["error"]["code"]] in frame["error"]["message"] for frame in told)
-    piped.process.stdin.write(b"garbage")  # the last one needs no end of line
+    piped.process.stdin.write(b"garbage")  # the last frame needs no end of line
     piped.process.stdin.close()
     assert piped.read()["error"]["code"] == -32700
     assert piped.end(closing=False)[0] == 0
@@ -199,7 +199,7 @@ def test_the_handshake_does_not_wait_for_the_database(start):
 
 
 @pytest.mark.slow
-def test_it_ends_by_a_signal_though_nobody_writes_or_when_the_assistant_is_gone_before_a_word(start):
+def test_the_process_ends_at_a_signal_or_when_its_input_ends(start):
     for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
         piped = start()
         piped.begin("2025-11-25")

@@ -140,7 +140,7 @@ async def test_tokens_say_who_asks_and_what_they_may(asking):
             assert "index_folder" in names
             assert "reindex_collection" not in names
             if revision != STATELESS:
-                writer.headers |= bearer("reader-token")  # a session that was stolen
+                writer.headers |= bearer("reader-token")  # a stolen session
                 refused = await writer.post(request(3, "tools/list", revision=revision))
                 assert refused.status_code in (403, 404)
 

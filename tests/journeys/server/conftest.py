@@ -53,14 +53,14 @@ async def filled(filled_url):
 
 @pytest.fixture
 async def served(filled):
-    """A server of that client, as it is by default."""
+    """A server of that client with default options."""
     async with in_process(filled) as served:
         yield served
 
 
 @pytest.fixture
 def tokens(tmp_path):
-    """A file of tokens, which is not there yet."""
+    """A token file that does not exist yet."""
     return TokenFile(tmp_path / "tokens.json")
 
 

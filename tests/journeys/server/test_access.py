@@ -132,7 +132,7 @@ def test_of_two_tokens_added_at_once_both_are_kept(tokens, monkeypatch):
 
 
 @pytest.mark.slow
-async def test_jobs_and_collections_are_for_callers_with_their_rights(changing, database_url, tmp_path, tokens):
+async def test_callers_see_their_own_jobs_and_need_the_rights_of_a_job(changing, database_url, tmp_path, tokens):
     own, other = tokens.add("own", "admin", (COLLECTION,)), tokens.add("other", "admin", ("elsewhere",))
     job = await changing.collection(COLLECTION).jobs.submit("optimize")
     async with in_process(changing, token_file=tokens.path) as served:
@@ -204,7 +204,7 @@ def test_hosts_and_origins_are_those_that_were_named():
     assert not known.knows_origin([b"http://localhost"] * 2, [b"localhost"])
 
 
-def test_on_every_address_names_of_loopback_are_known_and_tokens_are_compulsory():
+def test_loopback_names_are_known_on_every_address_and_other_addresses_need_tokens():
     for host in ("0.0.0.0", "::", "192.0.2.1"):  # noqa: S104
         known = Addresses(host)
         assert all(known.knows_host([name.encode()]) for name in ("localhost:8321", "127.0.0.1:8321", "[::1]:8321"))
@@ -241,7 +241,7 @@ async def test_hosts_origins_and_tokens_in_every_combination(filled, tokens):
         assert served.state.metrics.searches == {}
         evil = {"Host": "10.1.2.3:8321", "Origin": "https://evil.example.org"}
         assert (await served.http.get("/readyz", headers=evil)).status_code == 403
-    async with in_process(filled) as served:  # probes ask by any address
+    async with in_process(filled) as served:  # probes may name any host
         for path, status in (("/healthz", 200), ("/readyz", 200), ("/metrics", 421), ("/", 421)):
             assert (await served.http.get(path, headers={"Host": "10.1.2.3:8321"})).status_code == status, path
 

@@ -141,7 +141,7 @@ async def test_the_rest_after_the_last_answer_has_its_bounds(filled, monkeypatch
 
 
 @pytest.mark.slow
-async def test_what_needs_no_token_takes_no_body_and_only_what_stores_documents_a_long_one(filled):
+async def test_open_routes_take_no_body_and_only_routes_that_store_documents_take_a_long_one(filled):
     async with in_process(filled, documents_bytes=8 * MIB) as served:
         for method, path in product(("GET", "POST"), ("/page/documents", "/healthz", "/", "/readyz")):
             answer = await served.http.request(method, path, content=b"x" * 2_000)

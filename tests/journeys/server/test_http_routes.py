@@ -269,11 +269,11 @@ async def test_every_route_answers_for_a_collection_in_use(used, tmp_path):
         assert about["server"]
         (tmp_path / "cellar.md").write_text("Later.")
         told = []
-        for name in ("cellar", "attics"):  # whether there is a file, is not said
+        for name in ("cellar", "attics"):  # the answer does not reveal whether the file exists
             asked = {"document": f"{tmp_path}/{name}.md", "question": "key"}
             told.append(str((await served.post("/v1/why", asked)).json()["reasons"]).replace(name, "X"))
         assert told[0] == told[1]
-    async with in_process(used, rights="write") as served:  # where it is stays with the operator
+    async with in_process(used, rights="write") as served:  # only an operator learns where the data is
         about = (await served.http.get("/v1/collections/handbook")).json()
         assert about["documents"] == 1
         assert not {"server", "data_folder"} & about.keys()

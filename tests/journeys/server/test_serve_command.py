@@ -49,7 +49,7 @@ def test_it_is_started_asked_and_stopped(program):
         assert "Traceback" not in said
 
 
-def test_a_second_signal_ends_what_is_in_progress_and_every_line_for_programs_is_json(program):
+def test_a_second_signal_ends_requests_in_progress_and_every_line_of_a_json_log_is_json(program):
     program("index", "docs", "-c", "handbook")
     ended = []
 

@@ -136,7 +136,7 @@ async def test_the_calibration_of_the_settings_holds_for_assistants(database_url
         assert found[1]["confidence"] is None
 
 
-async def test_refusals_have_a_remedy_of_this_server_and_its_hosts_and_origins(tenants, tokens):
+async def test_refusals_name_a_remedy_of_this_server_and_its_hosts_and_origins_are_checked(tenants, tokens):
     writer, page = tokens.add("writer", "write"), "https://pages.example.org"
     for token, options, wanted in (
         (writer, {"token_file": tokens.path}, "semlex serve token add NAME --rights admin"),

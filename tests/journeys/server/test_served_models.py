@@ -96,7 +96,7 @@ def test_both_encodings_are_the_vector_bit_by_bit(numbers):
 
 
 @pytest.mark.slow
-async def test_names_queries_cuts_and_limits_are_the_models(database_url):
+async def test_names_prompts_dimensions_and_limits_are_those_of_the_model(database_url):
     local = TwoSidedEmbedder()
     judging = {"query": "x", "documents": ["x"]}
     async with served(database_url, local) as running:

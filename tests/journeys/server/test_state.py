@@ -217,7 +217,7 @@ async def test_a_search_in_flight_ends_with_the_client_that_it_began_with(two, c
 
 @pytest.mark.slow
 async def test_bad_settings_leave_the_old_ones_and_say_so(two, tmp_path, caplog, clock):
-    caplog.set_level(logging.WARNING, logger="semlex.server")
+    caplog.set_level(logging.ERROR, logger="semlex.server")
     (tmp_path / "spoilt.json").write_text("{}")
     wrong = [
         {"database_url": "postgresql://nobody@127.0.0.1:1/none"},
@@ -247,6 +247,7 @@ async def test_bad_settings_leave_the_old_ones_and_say_so(two, tmp_path, caplog,
         assert await served.state.reload()
         assert (await checks(served))["settings"] == "ok"
         caplog.clear()
+        caplog.set_level(logging.WARNING, logger="semlex.server")
         served.state.open_client.settings = settings_for(two, calibration=tmp_path / "none.json")
         answer = await served.post("/v1/search", {"query": "key"})
         assert (answer.status_code, str(tmp_path) in answer.text, str(tmp_path) in caplog.text) == (503, False, True)
@@ -305,7 +306,7 @@ async def test_searches_begin_with_what_the_settings_say(database_url, clock):
         assert len((await found())["hits"]) == 3
         assert (await found())["route"] is not None
         assert len((await found(collection="another"))["hits"]) == 1
-        assert len((await found(top_k=6))["hits"]) == 6  # what a request says goes before
+        assert len((await found(top_k=6))["hits"]) == 6  # a request takes precedence over the settings
         many = (await served.post("/v1/search/many", {"queries": ["key", "number"]})).json()["results"]
         assert [len(one["hits"]) for one in many] == [3, 3]
         fourth = (await found(top_k=4))["hits"][3]["id"]

@@ -42,7 +42,7 @@ def handbook_url(new_database):
 
 @contextmanager
 def shown_of(browser, url, **options):
-    """The page of a server of its own."""
+    """The page of a new server."""
     with in_a_thread(url, **options) as (host, port):
         yield Shown(browser, f"http://{host}:{port}", COLLECTION)
 

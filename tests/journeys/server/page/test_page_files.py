@@ -38,7 +38,7 @@ async def test_files_are_sent_with_their_types_and_asked_for_again(filled):
         assert (await served.http.get("/v1/collections")).headers["cache-control"] == "no-store"
 
 
-def test_every_file_is_sent_and_short_and_reads_no_text_as_markup_or_asks_elsewhere():
+def test_files_are_short_make_no_markup_of_texts_and_ask_no_other_server():
     assert {path.name for path in FOLDER.iterdir()} == page_files().keys()
     forbidden = r"(inner|outer|insertAdjacent)HTML|document\.write|eval\(|https?://|<style|style=|onclick"
     for path in FOLDER.iterdir():
@@ -60,7 +60,7 @@ async def test_the_page_needs_no_token_and_what_it_asks_does(filled, tokens, tmp
             assert about["stores"] is stores
             assert about["collection"] == (None if secret == other else COLLECTION)
             assert (await served.post("/v1/judgements", given, headers=bearer(secret))).status_code == status
-            for name in page_files():  # files do not count among the requests of a minute
+            for name in page_files():  # files do not count for the rate limit
                 assert (await served.http.get(f"/page/{name}", headers=bearer(secret))).status_code == 200
             statuses = [(await served.http.get("/v1/page", headers=bearer(secret))).status_code for _ in range(2)]
             assert statuses == [200, 429]

@@ -153,7 +153,7 @@ def test_jobs_are_followed_while_they_are_seen(served, url):
             page.wait("window.timers.length > 0")
             page.value(RING)
             page.wait(f"{TEXT}.includes('{state}')")
-            # Who only reads has no actions.
+            # Callers that can only read get no actions.
             assert page.value("document.querySelectorAll('.actions').length") == 0
             assert "Action" not in page.value(TEXT)
             go_on()

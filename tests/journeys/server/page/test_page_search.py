@@ -26,7 +26,7 @@ def library(handbook_url):
 
 
 def test_the_order_and_the_scores_are_the_librarys_for_every_weight(shown, library):
-    """To the last bit; and of three weights that the page shows what it has computed."""
+    """Scores are equal to the last bit for every weight; the page shows the order of three of them."""
 
     def searched(question, weight):
         return library.search(question, DEPTH, tuning={"candidates": DEPTH}, weights={"vector": weight}, rerank=False)
@@ -164,7 +164,7 @@ def test_everything_is_reached_with_the_keyboard(shown):
         page.wait("document.activeElement.classList.contains('is-hit')")
 
 
-def test_the_accessibility_tree_names_everything_and_a_narrow_window_is_not_scrolled_sideways(shown):
+def test_the_accessibility_tree_names_everything_and_narrow_windows_do_not_scroll_sideways(shown):
     named = {
         "button", "link", "textbox", "searchbox", "slider", "combobox", "article", "table", "region", "search",
         "navigation", "DisclosureTriangle",
@@ -177,8 +177,8 @@ def test_the_accessibility_tree_names_everything_and_a_narrow_window_is_not_scro
     ):
         with shown.at(view, width=1280, **place) as page:
             page.wait("document.querySelector('.hits > li, main table, .chunk') !== null")
-            tree = page.tree() if "document" not in place else []  # whose tables are those of its text
-            if tree:
+            if "document" not in place:  # its text has tables without names
+                tree = page.tree()
                 assert [one for one in tree if one["role"] in named and not one["name"].strip()] == []
                 assert {"main", "navigation", "banner", "combobox"} | roles <= {one["role"] for one in tree}
                 levels = [one["level"] for one in tree if one["role"] == "heading"]
@@ -191,7 +191,7 @@ def test_the_accessibility_tree_names_everything_and_a_narrow_window_is_not_scro
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_is_readable_in_both_schemes_and_hits_slide_unless_motion_is_not_wanted(shown, scheme):
+def test_both_schemes_are_readable_and_hits_slide_unless_motion_is_reduced(shown, scheme):
     with shown.asking("how do I rotate keys", scheme=scheme, reduced=scheme == "light") as page:
         # Contrast by WCAG 2: 4.5 for text, of every element that holds some, against what it stands on.
         low = page.value(
