@@ -139,7 +139,7 @@ def test_sections_pages_documents_and_diversity(library, monkeypatch):
     assert [one.chunk_ids for one in plain.sources] != [one.chunk_ids for one in spread.sources]
     same = retriever.context("otter river", 5000, diversity=0, **hybrid)
     assert [one.chunk_ids for one in same.sources] == [one.chunk_ids for one in plain.sources]
-    # What stands around is read at once.
+    # The chunks around all hits are read in one snapshot.
     reads = calls_of(monkeypatch, Database, "read_snapshot")
     retriever.context("sea hill", diversity=0.2, parents=True)
     assert [read["doing"] for read in reads] == ["search", "read the chunks around hits"]
@@ -162,8 +162,9 @@ def test_texts_that_nearly_say_the_same_are_given_once(database_url):
         # Without vectors the order is that of the search, and it says so.
         context = retriever.context("key rotated ninety days", diversity=0.5)
         assert context.warnings == ("diversity compares vectors: 2 of 2 hits have none and keep their place",)
-        context = retriever.context("lion")
-        assert (context.text, context.sources, context.tokens, context.left_out) == ("", (), 0, ())
+        with sync_opened(database_url, "none", collection="empty") as empty:
+            for context in (retriever.context("lion"), empty.context("lion")):
+                assert (context.text, context.sources, context.tokens, context.left_out) == ("", (), 0, ())
 
 
 def test_parents_and_chunks_that_were_stored_again(database_url, tmp_path):
@@ -268,7 +269,7 @@ def test_diversify_goes_by_stored_vectors(database_url):
             retriever.diversify(["rotated"])
         with pytest.raises(ConfigurationError, match="diversity must be between 0 and 1"):
             retriever.diversify([], 1.5)
-        # What has no vector or is gone keeps its place.
+        # A hit that was deleted keeps its place.
         retriever.delete([hits[1].id])
         varied = retriever.diversify(hits, 1)
         assert varied[1] is hits[1]
@@ -276,7 +277,7 @@ def test_diversify_goes_by_stored_vectors(database_url):
 
 
 def is_greedy(order, scores, vectors, diversity):
-    """Whether each place has one of the greatest gains among those that were left, by plain sums."""
+    """Whether each place goes to a hit with the greatest gain among those left, by plain sums."""
     relevance = [(score - min(scores)) / (max(scores) - min(scores)) for score in scores]
     chosen, left = [0], set(range(1, len(scores)))
     for place in order[1:]:
@@ -297,7 +298,7 @@ def vectors_only(new_database):
 
 @pytest.mark.timeout(3600)
 @given(drawn=arrays(np.float32, (8, 3), elements=st.integers(-3, 3)), quarters=st.integers(0, 4))
-def test_each_next_one_gains_most(vectors_only, drawn, quarters):
+def test_each_next_hit_gains_most(vectors_only, drawn, quarters):
     drawn[:, 0] += 4  # no vector is 0
     names = [f"chunk {number}" for number in range(8)]
     vectors_only.add_texts(["text"] * 8, ids=names, embeddings=drawn)
@@ -351,7 +352,7 @@ def write(folder, pattern):
 
 
 @pytest.mark.slow
-def test_what_a_model_is_talked_into_stays_inside_its_line_and_its_sentence(
+def test_instructions_in_documents_stay_inside_a_description_and_a_sentence(
     database_url, tmp_path, monkeypatch, caplog
 ):
     monkeypatch.setenv("SEMLEX_CHAT_API_KEY", KEY)
@@ -429,7 +430,7 @@ def _check_a_stolen_mark(retriever, mark):
 
 
 def _check_lines(database_url):
-    """Every chunk has one line, bounded, and without what nobody sees; its text is as it was."""
+    """Every chunk has one bounded description without invisible characters."""
     with psycopg.connect(database_url) as connection:
         rows = connection.execute(
             "SELECT context, content_hash, chunk_text FROM semlex.default_collection_chunk"

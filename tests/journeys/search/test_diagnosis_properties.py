@@ -1,4 +1,4 @@
-"""What is said of documents, and of headings, agrees with slow and exhaustive twins over random small collections."""
+"""Explanations and checkups agree with slow, exhaustive twins over random small collections."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_it_agrees_with_an_exhaustive_search(
             assert by_words.rank is None
         assert {term.term for term in told.terms if term.held} == set(question) & set(stored[name].split())
         assert sum(term.score for term in told.terms) == pytest.approx(words.get(name, 0.0), abs=1e-9)
-    # What is said to help does.
+    # The remedy helps.
     given_again = arguments_in(told.reasons[0].remedy)
     if given_again:
         again = retriever.search(asked, **({"top_k": top_k} | options | given_again))
@@ -129,8 +129,8 @@ def drawn(chance):
 
 
 @pytest.mark.slow
-async def test_what_is_said_to_help_helps(database_url, full):
-    """Of groups, lists, fusions, boosts and rerankers, too. Of a reranker nothing is promised."""
+async def test_remedies_help(database_url, full):
+    """Also with groups, pages, fusions and boosts; no remedy is promised if a reranker decides."""
     chance, seen, helped = random.Random(5), Counter(), 0
     async with opened(database_url, EMBEDDER, TermOverlapReranker()) as retriever:
         texts = [" ".join(chance.choices(WORDS, k=chance.randrange(1, 9))) for _ in range(80)]

@@ -62,7 +62,7 @@ def indexed(new_database, vectors):
 
 
 def explained(patch, how, note):
-    """Has `note` called with the plan of each vector search, and its settings, before it runs."""
+    """Call `note` with the plan of each vector search, made under the search's settings, before it runs."""
     run = retrieval.run_legs
 
     async def noted(snapshot, legs, *others):

@@ -151,7 +151,7 @@ def test_pages_of_a_vector_of_ones_own_and_searches_without_pages(library):
     assert len(library.search_page(page.next_cursor)) == 1
 
 
-def test_what_was_written_is_told_where_it_changes_the_list(database_url):
+def test_a_write_that_changes_the_list_is_reported(database_url):
     with sync_filled(database_url, documents(100), DIMENSIONS) as retriever:
         first = retriever.search("sea hill", 5, max_results=100)
         second = retriever.search_page(first.next_cursor)
@@ -197,6 +197,7 @@ def key(library, url):
 
 
 NOT_PAGED = {"self", "rerank", "deadline", "group_by", "group_size", "min_similarity", "min_rerank", "fallback"}
+NOT_PAGED |= {"explain", "route"}
 
 
 def test_a_cursor_fits_a_url_and_says_nothing_but_the_search(library):
@@ -207,7 +208,7 @@ def test_a_cursor_fits_a_url_and_says_nothing_but_the_search(library):
     held = content(cursor)
     assert not [hit.id for hit in hits if hit.id in json.dumps(held)]
     assert held["query"] == "sea stone"
-    options = inspect.signature(SyncRetriever.search).parameters.keys() - NOT_PAGED - {"explain", "route"}
+    options = inspect.signature(SyncRetriever.search).parameters.keys() - NOT_PAGED
     assert options <= held.keys()
 
 
@@ -286,7 +287,7 @@ def test_a_cursor_that_was_signed_is_checked_like_arguments(library, key):
         library.search_page(signed(json.dumps(good | {"more": 1}).encode(), key))
 
 
-def test_another_version_and_another_collection_are_told(library, key, database_url):
+def test_cursors_of_another_version_or_collection_are_refused(library, key, database_url):
     cursor = cursor_of(library)
     with pytest.raises(ValidationError, match="version 1"):
         library.search_page(signed(json.dumps(content(cursor)).encode(), key, b"\x02"))
@@ -319,7 +320,7 @@ VECTORS = "semlex.default_collection_embedding_1"
 
 
 class BatchEmbedder(HashEmbedder):
-    """Embeds many queries at once, and remembers how it was asked; fails when it is told to."""
+    """Embeds many queries at once, records the size of each batch, and fails on demand."""
 
     def __init__(self):
         super().__init__(DIMENSIONS)
@@ -461,7 +462,7 @@ async def test_in_a_transaction_of_ones_own(database_url):
         await connection.rollback()
 
 
-def test_bad_queries_are_told_all_at_once_and_too_much_is_refused(many_library):
+def test_bad_queries_are_reported_together_and_too_many_are_refused(many_library):
     with pytest.raises(ValidationError) as caught:
         many_library.search_many(["sea", " ", "x" * 5000, None, 5])
     wrong = [(1, "blank"), (2, "too_long"), (3, "wrong_type"), (4, "wrong_type")]

@@ -1,4 +1,4 @@
-"""Blocking calls of models from an event loop, and the vectors of queries that were asked before."""
+"""Blocking model calls from an event loop, and the cache of query vectors."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ KEY = HashEmbedder(16).identity.key
 
 
 class CountingEmbedder(HashEmbedder):
-    """Remembers what it was asked."""
+    """Records the queries that it embeds."""
 
     def __init__(self, dimensions=16):
         super().__init__(dimensions)
@@ -147,7 +147,7 @@ class CountingEmbedder(HashEmbedder):
 
 
 class FaultyEmbedder(HashEmbedder):
-    """Gives a set answer, or fails."""
+    """Returns a set answer; fails without one."""
 
     def embed_query(self, text):
         if self.answer is None:
@@ -174,14 +174,14 @@ def test_equal_to_the_model_and_to_a_plain_list_of_the_last_queries(queries, cap
     assert figures.hit_rate == (pytest.approx(figures.hits / len(queries)) if queries else 0.0)
 
 
-def test_what_is_kept_of_models():
+def test_the_cache_keeps_usable_vectors_of_each_model():
     cache, small, large = QueryEmbeddingCache(), CountingEmbedder(8), CountingEmbedder(16)
     assert cache.embed(small, small.identity.key, "query").shape == (8,)
     assert cache.embed(large, large.identity.key, "query").shape == (16,)
     assert cache.figures.hits == 0
     with pytest.raises(ValueError, match="read-only"):
         cache.embed(small, small.identity.key, "query")[0] = 1.0
-    # Neither failures nor vectors that cannot be used.
+    # Failures and unusable vectors are not kept.
     for answer in (None, np.full(16, np.nan), np.zeros(16), np.ones(15), np.ones((1, 16))):
         cache, model = QueryEmbeddingCache(), FaultyEmbedder(16)
         model.answer = answer
@@ -196,9 +196,9 @@ def test_what_is_kept_of_models():
     assert cache.figures.entries == 1
     for capacity, message in (
         (-1, "at least 0"),
-        (1.5, "an int; got a float"),
-        (True, "got a bool"),
-        ("many", "a str"),
+        (1.5, "must be an int; got a float"),
+        (True, "must be an int; got a bool"),
+        ("many", "must be an int; got a str"),
     ):
         with pytest.raises(ConfigurationError, match=message):
             QueryEmbeddingCache(capacity)

@@ -69,7 +69,7 @@ class Stored:
         self.retriever.add_documents(documents, np.stack([VALUES[self.rows[name][1]] for name in names]))
 
     def move(self):
-        """Changes the state of the database."""
+        """Changes the state of the database by a write elsewhere."""
         self.connection.execute("INSERT INTO other VALUES (1)")
 
     def best(self, group, top_k=5):
@@ -84,7 +84,7 @@ class Stored:
         return ids_of(results)
 
     def check(self, group, top_k=5, mode="vector", times=1):
-        """Searches find what they must, in its order where only vectors are searched."""
+        """Searches find the exact answer; a search by vectors alone also its order."""
         order = list if mode == "vector" else set
         for _ in range(times):
             assert order(self.found(group, top_k, mode)) == order(self.best(group, top_k))

@@ -1,4 +1,4 @@
-"""What becomes of a question before it is searched: its route, by rules or a language model, and words beside it."""
+"""A question before its search: its route, chosen by rules or a language model, and terms added to it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def surroundings(monkeypatch):
     monkeypatch.setattr(http_client, "FIRST_WAIT_SECONDS", 0.001)
 
 
-# Without blanks between words they cannot be counted, and there is no list of words of the languages of the last three.
+# The last three factual ones have no blanks between words, and no list of words exists for their languages.
 KINDS = {
     "factual": (
         *("how often is a key rotated?", "who wrote chapter 3", '"ninety days"', "error 4711", "keys?"),
@@ -118,7 +118,7 @@ def test_a_route_sets_depth_reranker_and_grouping(retriever):
     assert [len(document.hits) for document in retriever.search(asked, route="rules").documents] == [1]
 
 
-def test_what_is_given_goes_before_the_route(retriever):
+def test_arguments_take_precedence_over_the_route(retriever):
     grouped = {"group_by": "document", "group_size": 2}
     given = retriever.search(EXPLORATORY, 4, route="rules", rerank=True, tuning={"candidates": 7}, **grouped)
     assert given.reranker_model is not None
@@ -128,19 +128,19 @@ def test_what_is_given_goes_before_the_route(retriever):
     with_least = retriever.search(EXPLORATORY, 2, route="rules", min_rerank=0.01)
     assert with_least.reranker_model is not None
     assert retriever.context(EXPLORATORY, route="rules", min_rerank=0.01).results.reranker_model is not None
-    # None is the collection's own, as without it.
+    # top_k=None is the default, as without a route.
     usual = retriever.search(ANALYTICAL, None, route="rules")
     assert ids_of(usual) == ids_of(retriever.search(ANALYTICAL, DEFAULT_TOP_K, route="rules"))
     for wrong in ("many", 0, 10**30):
         with pytest.raises((ValidationError, ConfigurationError), match="top_k"):
             retriever.search(ANALYTICAL, wrong, route="rules")
-    # Documents are not paged, so a list keeps its chunks.
+    # Groups cannot be paged: the pages of an exploratory question have chunks.
     page = retriever.search(EXPLORATORY, 2, route="rules", max_results=4)
     assert (page.documents, len(page)) == ([], 2)
     assert len(retriever.search_page(page.next_cursor)) == 2
 
 
-def test_contexts_answers_and_fallbacks_have_it_too(retriever, tmp_path):
+def test_contexts_answers_and_fallbacks_have_a_route(retriever, tmp_path):
     context = retriever.context(EXPLORATORY, route="rules")
     assert context.results.route.kind == "exploratory"
     names = [hit.source_document for source in context.sources for hit in source.hits]
@@ -199,7 +199,7 @@ NO_KINDS = (
 )
 
 
-def test_an_answer_that_is_no_kind_and_a_server_that_fails_are_left_to_the_rules(database_url):
+def test_rules_decide_if_the_model_names_no_kind_or_its_server_fails(database_url):
     said = iter(NO_KINDS)
     with chat_server(lambda _: next(said)) as double, chosen(database_url, double) as retriever:
         for answer in NO_KINDS:
@@ -284,7 +284,7 @@ def test_terms_are_searched_with_the_question_by_both_searches(library):
     assert library.why("codes", QUESTION, terms=TERMS).rank == 1
     first = library.search(QUESTION, 1, terms=TERMS, max_results=3)
     assert library.search_page(first.next_cursor)[0].id == found[1].id
-    # The vector is the mean direction.
+    # The query's vector is the mean direction of the question and the terms.
     embedder = HashEmbedder(32)
     mean = embedder.embed_query(QUESTION) + embedder.embed_query(TERMS)
     mean /= np.linalg.norm(mean)
@@ -301,7 +301,7 @@ def test_without_terms_a_search_is_the_plain_one(library):
         assert request.embedded_texts == (QUESTION,), terms
 
 
-def test_terms_belong_to_their_question_which_alone_excludes_and_demands(library):
+def test_each_query_has_its_own_terms_and_only_the_question_excludes_or_demands(library):
     queries = [SearchQuery(QUESTION, terms=TERMS), SearchQuery(QUESTION), SearchQuery(TERMS, terms=["red", "build"])]
     many = library.search_many([*queries, QUESTION])
     assert list(map(plain, many)) == [plain(library.search(query)) for query in [*queries, QUESTION]]

@@ -1,4 +1,4 @@
-"""What changes the order and the bounds of a list: boosts, thresholds, and groups by document."""
+"""Boosts, thresholds and groups by document change the order and the length of a list."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_the_order_is_that_of_the_products(boosted, mode, fusion):
 
 
 @pytest.mark.slow
-def test_forms_and_company(boosted):
+def test_boosts_in_every_form_and_with_other_options(boosted):
     first = ids_of(boosted.search("cat ship", 5, boost={"n >= 30": 5}))
     assert ids_of(boosted.search("cat ship", 5)) != first
     for boost in ([(F("n") >= 30, 5)], [({"n": {"$gte": 30}}, 5.0)], (["n >= 30", 5],)):
@@ -118,7 +118,7 @@ def test_forms_and_company(boosted):
     ],
     ids=lambda one: str(one)[:30],
 )
-def test_what_is_no_boost(boosted, boost, place, told):
+def test_wrong_boosts_are_refused(boosted, boost, place, told):
     with pytest.raises(ValidationError) as caught:
         boosted.search("cat", boost=boost)
     assert [error.field for error in caught.value.errors] == [place]
@@ -130,7 +130,7 @@ DIMENSIONS = 16
 
 
 class FailingReranker:
-    """One whose server is away."""
+    """A reranker that always fails."""
 
     identity = "failing"
 
@@ -182,8 +182,8 @@ def test_the_hits_are_those_of_a_search_without_it_that_reach_it(retriever, quer
 @pytest.mark.slow
 @example(query="sea stone", least=1.0)  # more than ten texts hold both words
 @given(query=queries, least=st.floats(0, 1))
-def test_the_rerankers_score_is_one_as_well(reranked, query, least):
-    """Among all that the reranker gets, which are four times as many as wanted."""
+def test_min_rerank_leaves_out_what_the_reranker_scores_lower(reranked, query, least):
+    """Compared with all hits that the reranker judges: four times as many as wanted."""
     page = reranked.search(query, 10, max_results=40, tuning={"candidates": 200})
     every = [*page]
     while page.next_cursor:
@@ -350,7 +350,7 @@ def test_one_document_that_has_all_the_best_chunks_hides_no_other(files, monkeyp
     assert len(results.documents) == ALL
     first = results.documents[0]
     assert (len(first.hits), first.source_document, results.warnings) == (2, "file00.md", [])
-    # Behind more chunks than are looked at others are missed, with a word.
+    # Documents behind more chunks than are examined are missed, with a warning.
     for module in ("retrieval", "results"):
         monkeypatch.setattr(f"semlex.search.{module}.MAX_CANDIDATES", 100)
     results = files.search("otter", 10, group_by="document", mode="vector", rerank=False)

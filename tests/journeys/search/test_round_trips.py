@@ -106,7 +106,7 @@ async def test_searches_take_few_round_trips(database_url, wire):
             hits = await retriever.search("Sea", mode="keyword")
         assert {hit.heading_factor for hit in hits} == {2.0}
         assert wire.counts()[0] == 1
-    # A role is set for a transaction, in the same round trip.
+    # A role is set in the transaction of the search, in the same round trip.
     with tenants_of(database_url) as tenants:
         tenant = tenants.make("acme", "anvil")
         async with Client(tenants.url, embedding_model="none", use_reranking=False) as client:
@@ -262,7 +262,7 @@ def test_short_snapshots_answer_as_whole_ones(library, full):
     assert len(singles) > 20
 
 
-# What another process does to the collection. Rows are deleted past semlex: the index is as it was.
+# Another process changes the collection; `delete_rows` bypasses semlex and leaves the keyword index as it was.
 ACTIONS = {
     "nothing": lambda other, url: turns(1),
     "add": lambda other, url: other.add_documents(texts_of(3, 200 + 3 * next(NUMBERS))),

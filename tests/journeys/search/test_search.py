@@ -234,7 +234,7 @@ def test_stop_words_many_terms_and_excerpts(library):
     found = library.search("n7 " + " ".join(f"w{n}" for n in range(300)), 1, mode="keyword")
     assert ids_of(found) == ["d007"]
     hit, *others = library.search("sea", 5, mode="keyword")
-    hit.page, hit.match_line = 7, 3  # a place that is set before the excerpt is read stays
+    hit.page, hit.match_line = 7, 3  # reading the excerpt keeps a place that was set before
     assert all("**sea**" in one.excerpt for one in (hit, *others))
     assert (hit.page, hit.match_line, hit.row, hit.place) == (7, 3, None, "")
     assert library.search(vector=unit_vectors(1)[0], top_k=1)[0].excerpt != ""

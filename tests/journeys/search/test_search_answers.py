@@ -1,4 +1,4 @@
-"""What an answer says of itself: is it in there, where does it stand, whence does it come if nothing was found."""
+"""What results report: whether the collection has an answer, where the match is, and what a fallback found."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ async def test_nothing_of_the_question_is_there(database_url):
     figures = [hit.to_dict()["keyword_score"], hit.vector_score, hit.fused_score, hit.vector_contribution]
     assert not MINUS_ZERO.search(json.dumps(figures))
     assert hit.keyword_score == 0.0
-    # Where a figure has no meaning there is none.
+    # A figure without a meaning is None.
     async with filled(database_url, {"a": "cat and dog"}, 16, collection="l2", distance="l2") as retriever:
         results = await retriever.search("cat")
         assert (results.best_similarity, results.coverage) == (None, 1.0)
@@ -229,7 +229,7 @@ async def test_a_search_judges_whether_there_is_an_answer(database_url):
         assert [found.support for found in many] == ["likely", "unlikely"]
 
 
-WORDS = ("sea", "hill", "rivers", "stone", "cloud", "grass", "wind", "light")
+FALLBACK_WORDS = ("sea", "hill", "rivers", "stone", "cloud", "grass", "wind", "light")
 
 
 def written(folder, **files):
@@ -242,7 +242,7 @@ def search(base, *arguments):
     return asyncio.run(base.search(*arguments))
 
 
-sentences = st.lists(st.sampled_from(WORDS), min_size=1, max_size=6).map(" ".join)
+sentences = st.lists(st.sampled_from(FALLBACK_WORDS), min_size=1, max_size=6).map(" ".join)
 
 
 @given(texts=st.lists(sentences, min_size=1, max_size=12), query=sentences)
@@ -285,7 +285,7 @@ def test_filters_of_a_fallback(tmp_path):
         search(base, "sea", 10, {"year": {"$wrong": 1}})
 
 
-def test_files_that_are_none_are_named_and_what_a_fallback_refuses(tmp_path):
+def test_a_fallback_names_unreadable_files_and_refuses_wrong_arguments(tmp_path):
     base = written(tmp_path, good={"text": "sea"})
     for content, match in (
         (b"{", "is not JSON"),
@@ -312,7 +312,7 @@ def test_files_that_are_none_are_named_and_what_a_fallback_refuses(tmp_path):
 
 
 class Own(DocumentRetriever):
-    """A fallback of the user's."""
+    """A fallback that a user wrote."""
 
     async def search(self, query, top_k=5, filters=None):
         return [Document(f"{query} {top_k} {filters}", id="own")]
@@ -329,7 +329,7 @@ class Many(Own):
         return [Document("secret" if n < 50 else "open", id=str(n)) for n in range(100)][:top_k]
 
 
-def test_a_search_falls_back_where_nothing_was_found(database_url, tmp_path):
+def test_a_search_that_finds_nothing_falls_back(database_url, tmp_path):
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
     base = written(tmp_path / "one", faq={"text": "refunds within days"})

@@ -28,7 +28,7 @@ async def helps(retriever, told, question, **options):
     return told.chunk in {hit.id for hit in found}
 
 
-async def test_what_is_said_of_a_document_that_is_there(database_url):
+async def test_a_document_that_is_there(database_url):
     async with filled(database_url, {"a": "a key", "b": "a key and a vault"}, 16) as retriever:
         hits = await retriever.search("vault key")
         told = await retriever.why("a", "vault key")
@@ -42,7 +42,7 @@ async def test_what_is_said_of_a_document_that_is_there(database_url):
         assert sum(term.score for term in told.terms) == pytest.approx(hits[1].keyword_score)
         assert str(told).startswith("a: found\nit is hit 2 of 2 [found]")
         assert told.to_dict()["legs"][0]["leg"] == "vector"
-        # Inside a transaction of the caller's.
+        # Inside the caller's transaction.
         async with await psycopg.AsyncConnection.connect(database_url) as connection:
             await connection.execute("SELECT 1")  # begins one
             inside = retriever.using(connection)
@@ -55,13 +55,13 @@ async def test_what_is_said_of_a_document_that_is_there(database_url):
                 await retriever.why(document, "key")
         with pytest.raises(ConfigurationError, match="explain"):
             await retriever.search("key", explain=1)
-        # If a search fails, that is a note.
+        # A search that fails is a note.
         execute(database_url, f"ALTER TABLE {VECTORS} RENAME TO elsewhere")
-        told = await retriever.why("b", "fig")
+        told = await retriever.why("a", "vault")
         assert (codes(told), [leg.leg for leg in told.legs]) == (["no_shared_word"], ["keyword"])
         assert any("the vector search did not answer" in note for note in told.notes)
         assert (await retriever.why("a", "key")).found
-    # An argument goes before what the retriever was made with.
+    # An argument takes precedence over the retriever's defaults.
     defaults = SearchDefaults(top_k=1, route="rules")
     texts = {"a": "a key", "b": "a key and a vault"}
     async with filled(database_url, texts, 16, collection="c", search_defaults=defaults) as retriever:
@@ -322,7 +322,7 @@ PAGE = (
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder with files that are read, and of every kind that is not."""
+    """A folder with readable files, and with one of every kind that a run skips or cannot read."""
     docs = tmp_path / "docs"
     for name, content in {
         "keys.md": PAGE,
@@ -356,7 +356,7 @@ def why(retriever, document, code=None, text=""):
     return told
 
 
-def test_files_that_a_run_passes_by_or_cannot_read(retriever, folder):
+def test_files_that_a_run_skips_or_cannot_read(retriever, folder):
     for name, text in {
         "server.log": "no loader reads files of the format .log",
         ".hidden.md": "hidden",
@@ -366,7 +366,7 @@ def test_files_that_a_run_passes_by_or_cannot_read(retriever, folder):
     }.items():
         for document in (name, folder / name, f"docs: {name}"):
             told = why(retriever, document, "skipped", text)
-        # What is said to help does.
+        # The remedy helps.
         assert told.reasons[0].remedy.startswith(f"semlex index {folder / name}")
         retriever.index(folder / name)
         assert why(retriever, name).code in {"found", "no_shared_word"}, name
@@ -433,7 +433,7 @@ def test_names(retriever, folder, tmp_path, monkeypatch):
     assert why(retriever, hit.id).name == hit.id
     note = "no chunk contains line, page or row 999: the whole document was examined"
     assert why(retriever, "keys.md:999").notes[0] == note
-    assert why(retriever, "fruit.txt").name == "docs: sub/fruit.txt"  # the end of one path only
+    assert why(retriever, "fruit.txt").name == "docs: sub/fruit.txt"  # only one path ends so
     assert (why(retriever, "safe.pdf").name, why(retriever, "id:9").name) == ("safe.pdf", "id:9")
     (folder / "more" / "sub").mkdir(parents=True)
     (folder / "more" / "sub" / "fruit.txt").write_text("Another vault\n")
