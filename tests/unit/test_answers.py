@@ -50,7 +50,7 @@ TEXT = (
 )
 
 
-def test_examples():
+def test_quotes_parted_sentences_and_written_answers_by_example():
     for quote, verdict, place in [
         ("Rotate a “key” every", "exact", "Rotate a “key” every"),
         ('rotate a "KEY" every ninety days', "normalised", "Rotate a “key” every ninety\r\ndays"),

@@ -72,6 +72,7 @@ async def test_calls_end_with_their_caller_or_another_thread(runner, opened):
     with pytest.raises(asyncio.CancelledError):
         await waiting
     assert await asyncio.to_thread(opened.ended.wait, 60)  # the call was stopped with its caller
+    opened.began.clear()
     waiting = asyncio.create_task(runner.awaited(opened.hang))
     assert await asyncio.to_thread(opened.began.wait, 60)
     await asyncio.to_thread(runner.close)
@@ -101,7 +102,7 @@ def test_ctrl_c_while_a_call_is_handed_over_ends_an_iteration(runner, opened, mo
     assert opened.ended.is_set() or not opened.began.is_set()
 
 
-# --- a lock that is given to whom waits longest -----------------------------------------------------------------------
+# --- a lock for the thread that waits longest -------------------------------------------------------------------------
 def test_a_lock_is_given_in_turn_after_errors_and_by_those_who_give_up():
     turns, order = FairLock(), []
 

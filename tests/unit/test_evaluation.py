@@ -72,9 +72,6 @@ JUDGEMENTS = {
 }
 
 
-# What trec_eval prints for RUN and JUDGEMENTS.
-
-
 # --- significance --------------------------------------------------------------------------------------------------
 @given(st.lists(st.integers(-4, 4), min_size=1, max_size=8))
 def test_randomisation_nears_the_count_of_all_swaps(differences):
@@ -95,7 +92,7 @@ def test_p_is_two_sided_repeatable_and_never_zero(values):
     assert abs(p - randomisation_p(other, one, rounds=500)) < 1e-12
 
 
-def test_p_blocks_and_measures_by_hand(monkeypatch):
+def test_significance_measures_and_linear_parts_by_hand(monkeypatch):
     assert randomisation_p([0.5, 0.25], [0.5, 0.25]) == 1.0
     assert randomisation_p(np.ones(40), np.zeros(40)) == 1 / 10_001
     with pytest.raises(ConfigurationError, match="same shape"):
@@ -107,7 +104,7 @@ def test_p_blocks_and_measures_by_hand(monkeypatch):
     parts = randomisation_p(one, other), bootstrap_interval(one, other)
     assert parts[0] == pytest.approx(whole[0], abs=0.03)
     assert parts[1] == pytest.approx(whole[1], abs=0.01)
-    for name, values in [
+    for name, values in [  # as trec_eval prints them for RUN and JUDGEMENTS
         ("ndcg@3", [0.369994, 0.6309298, 0.0, 0.0]),
         ("ndcg@10", [0.369994, 0.6309298, 0.0, 0.4344817]),
         ("recall@1", [0.0, 0.0, 0.0, 0.0]),
@@ -387,7 +384,7 @@ def test_a_similarity_is_the_least_that_reaches_a_probability(slope, intercept, 
             assert made.probability(least - 1e-3) < probability
 
 
-def test_curves_files_and_evidence_that_is_not_known():
+def test_refused_curves_unknown_evidence_and_the_words_of_support():
     for probability in [0, 1, -0.5, 2]:
         with pytest.raises(ConfigurationError, match="between 0 and 1"):
             curve().similarity(probability)

@@ -112,12 +112,12 @@ def test_sentences_and_headings():
     ]:  # fmt: skip
         assert without("B", chunk("text", *path, context=context))[0] == rest
     for code, line in [
-            ('def f():\n    """Boils water."""\n', "Boils water."),
-            ('def f():\n    r"""\n    Boils water.\n\n    More.\n    """\n', "Boils water."),
-            ("class A:\n    '''Boils water.'''\n", "Boils water."),
-            ('x = 3  # """no"""\n', ""),
-            ('def f():\n    return """no"""\n', ""),
-        ]:  # fmt: skip
+        ('def f():\n    """Boils water."""\n', "Boils water."),
+        ('def f():\n    r"""\n    Boils water.\n\n    More.\n    """\n', "Boils water."),
+        ("class A:\n    '''Boils water.'''\n", "Boils water."),
+        ('x = 3  # """no"""\n', ""),
+        ('def f():\n    return """no"""\n', ""),
+    ]:
         assert docstring_of([chunk(code)]) == line
 
 

@@ -93,7 +93,7 @@ def test_what_is_kept_is_complete_and_shown():
 
 
 # --- what a run leaves ----------------------------------------------------------------------------------------------
-def test_each_figure_is_shown_once(results, bench):
+def test_a_run_is_kept_and_shown(results, bench):
     assert bench(lambda bench: bench.at_most("time", 1.5, unit="ms", bar=1)) == 1
     (run,) = kept_runs.read("rrf")
     assert (run.variant, run.command, run.taken) == ("full", "./x bench rrf", "by the bench")
@@ -117,6 +117,12 @@ def test_runs_replace_those_of_their_variant_and_quick_ones_no_full_one(bench, m
 
 
 def test_a_run_that_fails_or_measured_less_replaces_nothing(results, bench, capsys):
+    def unmeasured(bench):
+        bench.at_least("y", 1, unit="", bar=None)
+        bench.unmeasured("x", "", None, "its environment is missing")
+
+    bench(unmeasured)  # no earlier run measured anything
+    assert kept() == {"full": None}
     bench(value(1))
     before = (results / "rrf.json").read_bytes(), figures.PAGE.read_bytes()
 
@@ -127,13 +133,6 @@ def test_a_run_that_fails_or_measured_less_replaces_nothing(results, bench, caps
     with pytest.raises(RuntimeError, match="half-way"):
         bench(fails)
     assert ((results / "rrf.json").read_bytes(), figures.PAGE.read_bytes()) == before
-
-    def unmeasured(bench):
-        bench.at_least("y", 1, unit="", bar=None)
-        bench.unmeasured("x", "", None, "its environment is missing")
-
-    bench(unmeasured)  # nothing was measured before
-    bench(value(1))
     bench(unmeasured)
     assert kept() == {"full": 1}
     assert "could not measure what the kept run did: x" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Files in: everything that can be text is found once and read, web pages as Markdown; nothing hangs."""
+"""Every file that can be text is found once and read, web pages as Markdown, and nothing hangs."""
 
 import codecs
 import hashlib

@@ -158,7 +158,7 @@ def test_tables_and_bad_lines():
             parse_json(piece * (1_000_000 // len(piece)))
 
 
-def test_front_matter_and_what_was_left_out(monkeypatch):
+def test_large_fields_files_left_out_and_long_front_matter(monkeypatch):
     before = csv.field_size_limit()
     largest = "x" * MAX_FIELD_CHARACTERS
     assert texts(load("a.csv", f"a,b\n1,{largest}\n", text_fields=["b"])) == [largest]
@@ -389,6 +389,3 @@ def test_front_matter():
 def test_any_front_matter_is_read_or_left_out(text):
     found = read_front_matter(f"---\n{text}\n---\n")
     json.dumps(found.metadata, allow_nan=False)
-
-
-# --- what was left out ------------------------------------------------------------------------------------------------

@@ -217,7 +217,7 @@ def test_lines_have_the_keys_of_the_objects_that_have_them(values, names, header
     assert all(line.count("\t") == len(names) - 1 and line.isprintable() == ("\t" not in line) for line in lines)
 
 
-def test_names_values_and_places(capsys):
+def test_chosen_fields_json_output_and_figures(capsys):
     value = {"metadata": {"year": 2020, "a.b": 1}, "path": ["x", "y"], "hits": [{"id": 1}, {"id": 2}, {}]}
     columns = Columns(("metadata.year", "metadata.a.b", "path.1", "path.7", "hits.id"), as_json=False, header=False)
     assert printed(columns, value) == ["2020\t1\ty\t\t[1, 2]"]

@@ -187,7 +187,7 @@ def test_by_name(folder, tmp_path, empty_cache):
         choose_reranker("onnx:org/other")
 
 
-def test_cut_texts_are_counted_and_what_cannot_be_used_is_named(folder, caplog, tmp_path, reranker):
+def test_cut_texts_are_counted_and_what_cannot_be_used_is_named(folder, caplog, tmp_path):
     reranker = OnnxReranker(str(folder))
     with caplog.at_level(logging.WARNING):
         reranker.score(QUERY, TEXTS)

@@ -175,10 +175,10 @@ def test_settings_json():
         ('{"rag": 3}', 'the section "rag" is missing'),
     ]:  # fmt: skip
         with world(own=content, name="settings.json"):
-            told = " ".join(read_settings()[1])
-            assert words in told
-            assert str(files.own_file()) in told
-            assert SECRET not in told
+            _, problems = read_settings()
+            assert words in " ".join(problems)
+            assert str(files.own_file()) in problems[0]
+            assert SECRET not in " ".join(problems)
 
 
 def of_section(section):
