@@ -77,7 +77,7 @@ async def test_tools_have_the_arguments_of_their_operations_and_say_what_they_ar
             assert is_needed == (argument.default is argument.empty) or name in ("query", "question")
             if not is_needed:
                 default = schema.get("default")
-                # What the library takes where nothing is said is told to a model as a number.
+                # A model is told the library's default as a number.
                 known = DEFAULT_TOP_K if name == "top_k" and argument.default is None else argument.default
                 assert (tuple(default) if isinstance(default, list) else default) == known, name
         assert tool.input_schema["additionalProperties"] is False

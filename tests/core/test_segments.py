@@ -161,7 +161,7 @@ def test_search_equals_plain_bm25(chunks, questions, limit, k1, b):
 
 @settings(deadline=None)
 @given(chunks=chunk_lists)
-def test_merging_equals_building_anew(chunks):
+def test_merging_equals_building_from_scratch(chunks):
     tables = Tables()
     for number in range(5):
         tables.add("english", {at: terms for at, (_, terms, place, _) in enumerate(chunks) if place == number})

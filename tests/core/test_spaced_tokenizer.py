@@ -107,7 +107,7 @@ def test_generated_texts(two, full):
 
 @pytest.mark.slow
 def test_every_character(full):
-    """Alone, between letters, and behind white space; a fifth of them, drawn anew, unless all are asked for."""
+    """Alone, between letters, and behind white space; a random fifth of them, unless all are asked for."""
     engines = pair(wheel())
     step = 1 if full else 5
     codes = range(random.randrange(step), 0x20000, step)

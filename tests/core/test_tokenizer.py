@@ -56,7 +56,7 @@ def test_generated_texts(entries, two_as_text, full):
 
 @pytest.mark.slow
 def test_every_character(two, full):
-    """Alone, between letters, and behind white space; a fifth of them, drawn anew, unless all are asked for."""
+    """Alone, between letters, and behind white space; a random fifth of them, unless all are asked for."""
     step, high_step = (1, 1) if full else (5, 997)
     first = random.randrange(step)
     codes = [*range(first, 0xD800, step), *range(0xE000 + first, 0x32400, step), *range(0x32400, 0x110000, high_step)]

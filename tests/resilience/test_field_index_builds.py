@@ -67,7 +67,7 @@ async def field_index(connection: psycopg.AsyncConnection, table: str) -> tuple[
 
 
 @pytest.mark.parametrize(("partitions", "table"), [(0, "built_chunk"), (2, "built_chunk_p0")])
-async def test_an_ended_build_is_shown_and_built_anew(database_url: str, partitions: int, table: str) -> None:
+async def test_an_ended_build_is_shown_and_built_again(database_url: str, partitions: int, table: str) -> None:
     async with retriever_of(database_url, partitions=partitions) as retriever, asyncio.timeout(120):
         await fill(retriever)
         async with (

@@ -96,7 +96,7 @@ def test_children_work_or_say_at_once_why_not(database_url: str, model: str, way
         assert last == ["parent", 2 + WORKERS]
 
 
-def test_an_asynchronous_retriever_opens_anew_in_a_child(database_url: str) -> None:
+def test_an_asynchronous_retriever_opens_again_in_a_child(database_url: str) -> None:
     first, *children, last, count = run("static", "asynchronous", db_url=database_url)
     assert first == last == ["child 0"]
     assert children == [["child 0"]] * 2

@@ -179,7 +179,7 @@ async def test_a_build_without_its_client_that_ends_at_this_moment_is_kept(
 
 @pytest.mark.parametrize("concurrently", [True, False])
 @pytest.mark.parametrize("end", ["backend", "task", "time"])
-async def test_a_build_that_is_ended_is_made_anew(
+async def test_a_build_that_is_ended_is_made_again(
     database_url: str, end: str, monkeypatch: pytest.MonkeyPatch, *, concurrently: bool
 ) -> None:
     if end == "time":

@@ -294,7 +294,7 @@ def test_a_dropped_collection_leaves_nothing(database_url):
     # Made again it is a new one, and free to hold another model's vectors.
     with SyncRetriever(database_url, "none", use_reranking=False, collection="goes") as retriever:
         assert retriever.count() == 0
-        retriever.add_documents([Document("anew", id="a")], np.ones((1, 3), np.float32))
+        retriever.add_documents([Document("new", id="a")], np.ones((1, 3), np.float32))
         assert retriever.status().dimensions == 3
 
 

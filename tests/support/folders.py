@@ -49,7 +49,7 @@ def new_open_folder() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def filled(folder: Path, files: Mapping[str, str | bytes]) -> Path:
+def folder_with(folder: Path, files: Mapping[str, str | bytes]) -> Path:
     """Makes a folder with these files."""
     for name, content in files.items():
         path = folder / name

@@ -230,7 +230,7 @@ def test_a_parser_that_misbehaves(worker, clock):
 
 
 @pytest.mark.slow
-def test_a_worker_that_is_killed_or_ends_is_started_anew(worker):
+def test_a_worker_that_is_killed_or_ends_is_started_again(worker):
     assert worker.read("good", bytes(65 << 20)).text == f"good {65 << 20}"  # more than it may give as text
     for _ in range(2):
         worker.read("good", b"")

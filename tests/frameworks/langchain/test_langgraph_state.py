@@ -63,7 +63,7 @@ async def test_a_node_s_documents_come_back_from_a_checkpoint(collection: SyncRe
     [found] = one["documents"]
     assert (found.id, found.metadata["n"]) == ("banana", 2)
     assert found.metadata["keyword_score"] > 0
-    for name in ("sync", "async"):  # a graph that was made anew reads what was written
+    for name in ("sync", "async"):  # a second graph reads what the first one wrote
         stored = graph(node, State, saver).get_state(thread(name)).values
         assert stored == one
         assert type(stored["documents"][0]) is Document

@@ -9,7 +9,7 @@ import pytest
 from semlex import LoadedDocument, LoadOptions, preview_chunks, register_loader
 from semlex.errors import ConfigurationError
 from semlex.ingest.loaders import registry
-from tests.support.folders import filled
+from tests.support.folders import folder_with
 from tests.support.minimal_pdf import pdf
 from tests.support.open_xml import docx
 from tests.support.retrievers import opened
@@ -54,7 +54,7 @@ BROKEN = {
 
 
 async def test_what_is_broken_costs_one_line(database_url, tmp_path):
-    filled(tmp_path, {"good.md": "A good apple.\n"} | {name: data for name, (data, _) in BROKEN.items()})
+    folder_with(tmp_path, {"good.md": "A good apple.\n"} | {name: data for name, (data, _) in BROKEN.items()})
     async with opened(database_url, "none", collection="broken") as store:
         report = await store.index(tmp_path)
         assert {one.source_document: one.code for one in report.problems} == {
@@ -151,7 +151,9 @@ def check_report(shell, report, files):
     ids=["large", "largest"],
 )
 def test_what_is_enormous_ends_within_bounds(shell, files, most_bytes):
-    filled(shell.folder / "large", {"good.md": "A good apple.\n"} | {name: make() for name, (make, _) in files.items()})
+    folder_with(
+        shell.folder / "large", {"good.md": "A good apple.\n"} | {name: make() for name, (make, _) in files.items()}
+    )
     arguments = ("index", "large", "--model", "none", "--json")
     done, peak = measured(arguments, shell.environment, shell.folder)
     assert done.returncode == 5, done.stderr
@@ -177,7 +179,9 @@ def test_broken_and_hostile_office_files(shell, full):
         "bomb.docx": (docx(1024 if full else 150), "too_big"),
         "good.docx": (docx(), None),
     }
-    filled(shell.folder / "office", {"good.md": "A good apple.\n"} | {name: data for name, (data, _) in made.items()})
+    folder_with(
+        shell.folder / "office", {"good.md": "A good apple.\n"} | {name: data for name, (data, _) in made.items()}
+    )
     done, peak = measured(("index", "office", "--model", "none", "--json"), shell.environment, shell.folder)
     assert done.returncode == 5, done.stderr
     (report,) = [json.loads(line) for line in done.stdout.splitlines()]
@@ -219,7 +223,7 @@ class Plums:
 def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(registry, "_registered", [])
     register_loader(Plums())
-    return filled(tmp_path, {"good.md": "A good apple.\n"} | {name: data for name, (data, *_) in BAD.items()})
+    return folder_with(tmp_path, {"good.md": "A good apple.\n"} | {name: data for name, (data, *_) in BAD.items()})
 
 
 retriever = partial(opened, model="none", collection="texts")

@@ -11,7 +11,7 @@ import pytest
 from semlex.ingest import chunk_rows
 from semlex.ingest.files import discovery
 from semlex.options.collection import DEFAULT_LIMITS
-from tests.support.folders import filled
+from tests.support.folders import folder_with
 from tests.support.retrievers import opened
 
 MAX_DEPTH = 20  # instead of 256, all of which takes seconds
@@ -37,7 +37,7 @@ def codes(report):
 
 @pytest.fixture
 def folder(tmp_path):
-    return filled(tmp_path / "docs", {"good.md": "A good apple.\n"})
+    return folder_with(tmp_path / "docs", {"good.md": "A good apple.\n"})
 
 
 @contextmanager
@@ -54,7 +54,7 @@ def unix_socket(path):
 
 async def test_unreadable_files_are_reported_and_not_waited_for(database_url, folder, monkeypatch):
     os.mkfifo(folder / "fifo.md")
-    outside = filled(folder.parent / "outside", {"secret.md": OUTSIDE})
+    outside = folder_with(folder.parent / "outside", {"secret.md": OUTSIDE})
     for name, target in {
         "zero.md": "/dev/zero", "out.md": outside / "secret.md", "up.md": "../outside/secret.md", "folder": outside,
         "loop": ".", "self.md": "self.md", "one.md": "two.md", "two.md": "one.md", "gone.md": "nowhere.md",
@@ -63,7 +63,7 @@ async def test_unreadable_files_are_reported_and_not_waited_for(database_url, fo
     for name, size in (("sparse.md", 2 << 30), ("more.md", DEFAULT_LIMITS.file + 1), ("limit.md", DEFAULT_LIMITS.file)):
         with (folder / name).open("wb") as file:
             file.truncate(size)  # takes no room on the disk
-    filled(folder, dict.fromkeys(("mine.md", "closed/a.md"), "Not for you."))
+    folder_with(folder, dict.fromkeys(("mine.md", "closed/a.md"), "Not for you."))
     real = os.open
 
     def refuse(path, flags, *rest, dir_fd=None):
@@ -125,7 +125,7 @@ def while_it_is_read(monkeypatch, changes, before=None):
 
 
 async def test_files_that_vanish_grow_or_become_links_before_or_while_they_are_read(database_url, folder, monkeypatch):
-    filled(folder, dict.fromkeys(("gone.md", "going.md", "sub/a.md", "growing.md", "page.md"), "A pear.\n"))
+    folder_with(folder, dict.fromkeys(("gone.md", "going.md", "sub/a.md", "growing.md", "page.md"), "A pear.\n"))
     outside = folder.parent / "secret.md"
     outside.write_text(OUTSIDE)
 
@@ -173,7 +173,7 @@ async def test_a_file_that_grows_while_it_is_read_is_read_again_by_the_next_run(
 @pytest.mark.slow
 def test_names_with_line_breaks_and_bytes(shell):
     good = {"two\nlines.md", "bell\a \x1b[31m.md", "tab\t.md", "-rf.md", "$(x) '\".md", "*.md", "a" * 252 + ".md"}
-    docs = filled(shell.folder / "names", dict.fromkeys(good, "A pear.\n") | {"bad\n\x1b[2J.md": b"\xff"})
+    docs = folder_with(shell.folder / "names", dict.fromkeys(good, "A pear.\n") | {"bad\n\x1b[2J.md": b"\xff"})
     for name in (b"caf\xe9.md", b"\xff\xfe.md"):
         Path(os.fsdecode(os.fsencode(docs) + b"/" + name)).write_text("A plum.\n")
     os.mkdir(os.fsencode(docs) + b"/dir\xff")  # noqa: PTH102 - a name of bytes

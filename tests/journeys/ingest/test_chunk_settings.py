@@ -1,4 +1,4 @@
-"""How texts are cut: nothing is cut anew by itself, and everything is on request."""
+"""How texts are cut: nothing is cut again automatically, and everything is on request."""
 
 import psycopg
 import pytest
@@ -11,7 +11,7 @@ from semlex.ingest import run as file_run
 from semlex.ingest.loaders.markdown import HtmlLoader, MarkdownLoader
 from semlex.options.collection import ChunkSettings
 from semlex.testing import HashEmbedder
-from tests.support.folders import filled
+from tests.support.folders import folder_with
 from tests.support.retrievers import sync_opened
 
 LOADER, RULES = MarkdownLoader.version, document_chunks.RULES_VERSION
@@ -22,7 +22,7 @@ def docs(tmp_path):
     def text(name):
         return "\n\n".join(f"# Part {part} of {name}\n\n" + f"word{part} and others " * 50 for part in range(3))
 
-    return filled(tmp_path / "docs", {"a.md": text("a"), "b.md": text("b"), "c.mdown": "# One\n\nof a kind"})
+    return folder_with(tmp_path / "docs", {"a.md": text("a"), "b.md": text("b"), "c.mdown": "# One\n\nof a kind"})
 
 
 @pytest.fixture
@@ -153,7 +153,7 @@ def test_a_run_that_was_ended_is_completed(store, docs, monkeypatch):
 def sections(tmp_path):
     """Twelve sections of 101 words with a heading each, and one of a thousand."""
     small = [f"## Section {number}\n\n" + "word " * 99 for number in range(12)]
-    return filled(tmp_path / "sections", {"page.md": "\n\n".join([*small, "## Long\n\n" + "word " * 1000])})
+    return folder_with(tmp_path / "sections", {"page.md": "\n\n".join([*small, "## Long\n\n" + "word " * 1000])})
 
 
 def tokens(store):

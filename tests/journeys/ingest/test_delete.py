@@ -10,7 +10,7 @@ from semlex.errors import ConfigurationError
 from semlex.ingest.progress import DeleteReport
 from semlex.store.write import deletes
 from semlex.types.documents import Document
-from tests.support.folders import filled
+from tests.support.folders import folder_with
 from tests.support.retrievers import sync_opened
 
 WORDS = ("apple", "birch", "cedar", "daisy", "elder", "fern")
@@ -24,7 +24,7 @@ def handbook(tmp_path):
         return "\n\n".join(f"# Part {part} of {number}\n\n" + f"{word} part{part} " * 40 for part in range(3))
 
     pages = {f"sub/p{number}.md": text(number, word) for number, word in enumerate(WORDS)}
-    return filled(tmp_path / "handbook", pages | {"empty.md": ""})
+    return folder_with(tmp_path / "handbook", pages | {"empty.md": ""})
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ def test_unclear_deletions_are_refused_and_deleted_files_are_logged_beside_the_l
         store.delete()
     with pytest.raises(ConfigurationError, match="unknown source 'handbok'; known sources: handbook"):
         store.delete(source="handbok")
-    store.index(filled(tmp_path / "other", {"sub/p1.md": "birch again"}))
+    store.index(folder_with(tmp_path / "other", {"sub/p1.md": "birch again"}))
     last = store.status().last_run
     with pytest.raises(ConfigurationError, match=r"several sources .* \(source=\): handbook, other"):
         store.delete(document="sub/p1.md")

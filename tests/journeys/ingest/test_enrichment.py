@@ -11,7 +11,7 @@ from semlex.errors import ConfigurationError, EmbeddingsMissingError, ModelError
 from semlex.ingest.enrichment import MAX_FAILURES_IN_A_ROW, MAX_LINE_TOKENS, ROUNDS_A_BATCH
 from semlex.testing import HashEmbedder
 from semlex.types.answers import Usage
-from tests.support.folders import filled
+from tests.support.folders import folder_with
 from tests.support.line_models import LineModel, line_about
 from tests.support.retrievers import opened, sync_opened
 from tests.support.waiting import LIMIT
@@ -29,7 +29,7 @@ enriched = partial(sync_opened, chunk_tokens=16)
 
 @pytest.fixture
 def folder(tmp_path):
-    return filled(tmp_path / "docs", PAGES)
+    return folder_with(tmp_path / "docs", PAGES)
 
 
 def stored(retriever):
@@ -125,7 +125,7 @@ def test_files_get_their_lines_when_they_are_indexed_and_once(database_url, fold
         assert len(model.texts) == 6
 
 
-def test_cutting_anew_and_another_model_keep_lines(database_url, folder):
+def test_cutting_again_and_another_model_keep_lines(database_url, folder):
     model = LineModel()
     with enriched(database_url, 32) as retriever:
         retriever.index(folder, enrichment=model)

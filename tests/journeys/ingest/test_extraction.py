@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from semlex import Document, MetadataExtraction
 from semlex.errors import ConfigurationError
-from tests.support.folders import filled
+from tests.support.folders import folder_with
 from tests.support.properties import OWN_ROWS, examples
 from tests.support.retrievers import opened, sync_opened
 
@@ -39,7 +39,7 @@ def retriever(database_url):
 def folder(tmp_path):
     by_hand = "---\nwords: by hand\n---\n# A\n\nOne two three.\n"
     long = "# B\n\nOne two three four.\n\n" + "More words here. " * 20
-    return filled(tmp_path / "docs", {"a.md": by_hand, "b.md": long})
+    return folder_with(tmp_path / "docs", {"a.md": by_hand, "b.md": long})
 
 
 def stored(retriever, name):

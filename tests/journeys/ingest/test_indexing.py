@@ -10,7 +10,7 @@ import pytest
 from semlex.errors import ConfigurationError, EmbeddingsMissingError, ModelMismatchError, StoreError
 from semlex.ingest import run as file_run
 from semlex.ingest.indexer import Indexer
-from tests.support.folders import filled
+from tests.support.folders import folder_with
 from tests.support.job_clients import Blocking, reached
 from tests.support.retrievers import opened
 from tests.support.synchronised import CountingEmbedder
@@ -29,7 +29,7 @@ retriever = partial(opened, model=64, collection="files")
 def folder(tmp_path):
     page = "<html><head><title>Ships</title></head><body><h1>Ships</h1><p>A ship sails the sea.</p></body></html>"
     files = {"keys.md": PAGE, "fruit.txt": "A banana is a yellow fruit.\n", "sub/page.html": page}
-    return filled(tmp_path / "docs", files)
+    return folder_with(tmp_path / "docs", files)
 
 
 async def test_a_folder_is_found_by_its_words_with_its_places(database_url, folder):
@@ -121,7 +121,7 @@ async def test_large_collections_get_their_indexes(database_url, monkeypatch):
 
 @pytest.mark.parametrize("ending", ["error", "cancellation"])
 async def test_a_run_that_ends_early_leaves_nobody_reading(database_url, tmp_path, monkeypatch, ending):
-    filled(tmp_path, {f"{number:02}.txt": f"Text {number}.\n" for number in range(20)})
+    folder_with(tmp_path, {f"{number:02}.txt": f"Text {number}.\n" for number in range(20)})
     monkeypatch.setattr(file_run, "BATCH_CHUNKS", 10)
     prepare = file_run.prepare_file
     begun = []
@@ -177,7 +177,7 @@ FILES = 12
 
 @pytest.fixture
 def pages(tmp_path):
-    return filled(tmp_path, {f"{number:02}.txt": f"Text {number}.\n" for number in range(FILES)})
+    return folder_with(tmp_path, {f"{number:02}.txt": f"Text {number}.\n" for number in range(FILES)})
 
 
 class Held:

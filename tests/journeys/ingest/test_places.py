@@ -6,7 +6,7 @@ import re
 import pytest
 
 from tests.support.chat_servers import answer_text, chat_server
-from tests.support.folders import filled
+from tests.support.folders import folder_with
 from tests.support.minimal_pdf import pdf
 from tests.support.open_xml import docx, workbook
 from tests.support.retrievers import sync_opened
@@ -43,7 +43,7 @@ def folder(tmp_path):
         "text.docx": docx(),
         "pages.pdf": pdf([[(12, f"Page one. {LONG}")], [(12, "Page two.")], [(12, "It is about a ferret.")]]),
     }
-    return filled(tmp_path / "places", texts)
+    return folder_with(tmp_path / "places", texts)
 
 
 def test_every_output_has_the_place(shell, folder):
@@ -98,7 +98,7 @@ def told_places():
 @pytest.mark.parametrize("chunk_tokens", [16, 60, 400])
 def test_a_citation_has_the_place_of_its_quote(database_url, tmp_path, chunk_tokens):
     files = told_places()
-    filled(tmp_path, files)
+    folder_with(tmp_path, files)
     with sync_opened(database_url, "none") as retriever:
         retriever.index(tmp_path, chunk_tokens=chunk_tokens, overlap_tokens=chunk_tokens // 4, min_tokens=4)
         for name in files:

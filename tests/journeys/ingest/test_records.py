@@ -7,7 +7,7 @@ import pytest
 
 from semlex.errors import ConfigurationError
 from semlex.testing import HashEmbedder
-from tests.support.folders import filled
+from tests.support.folders import folder_with
 from tests.support.minimal_pdf import pdf
 from tests.support.retrievers import opened
 
@@ -80,7 +80,7 @@ async def test_notebooks_chunks_and_front_matter(database_url, tmp_path):
         async def first(query, **options):
             return (await opened.search(query, mode="keyword", **options))[0]
 
-        report = await opened.index(filled(tmp_path, files))
+        report = await opened.index(folder_with(tmp_path, files))
         assert (report.added, report.failed) == (5, 0)
         hit = await first("fair wind")
         assert (hit.heading_path, hit.cell) == (("Ships", "Sailing"), 2)
@@ -95,7 +95,7 @@ async def test_notebooks_chunks_and_front_matter(database_url, tmp_path):
 
 async def test_the_fields_are_remembered(database_url, tmp_path):
     old = ("Die Größe und die Länge der Möbel, für die wir Maße nähmen. " * 20).encode("cp1252")
-    filled(tmp_path, {"shop.csv": TABLE, "page.md": "# A page\n\nWords.\n", "old.txt": old})
+    folder_with(tmp_path, {"shop.csv": TABLE, "page.md": "# A page\n\nWords.\n", "old.txt": old})
     fields = {"text_fields": ["title"], "id_field": "sku", "detect_encoding": True}
 
     async def texts(opened):
@@ -121,7 +121,7 @@ async def test_the_fields_are_remembered(database_url, tmp_path):
 def test_the_command_line_names_fields_and_tells_what_it_skipped(shell):
     old = ("Übergröße und Käse für den größten Bären, " * 3).encode("latin-1")
     left_out = {"a.bin": "x", "b.log": "x", "old2.txt": "x", ".gitignore": "old2*\n"}
-    folder = filled(shell.folder / "shop", {"shop.csv": TABLE, "old.txt": old} | left_out)
+    folder = folder_with(shell.folder / "shop", {"shop.csv": TABLE, "old.txt": old} | left_out)
     (folder / "_build").mkdir()
     options = ("--model", "none", "--text-field", "description", "--text-field", "title", "--id-field", "sku")
     done = shell("index", "shop", *options, "--detect-encoding")

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from semlex import BulkIngestConfig, Document
 from semlex.testing import HashEmbedder
-from tests.support.folders import filled
+from tests.support.folders import folder_with
 from tests.support.properties import examples
 from tests.support.retrievers import opened, sync_opened
 
@@ -36,7 +36,7 @@ def rows(url, table, columns="*"):
 
 @pytest.fixture
 def page(tmp_path):
-    return filled(tmp_path, {"keys.md": PAGE}) / "keys.md"
+    return folder_with(tmp_path, {"keys.md": PAGE}) / "keys.md"
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from tests.journeys.ingest.test_sync_histories import Folder
 from tests.support import synchronised
 from tests.support.clients import killed_client, stopping_client
 from tests.support.clients.killed_client import Order
-from tests.support.folders import filled
+from tests.support.folders import folder_with
 from tests.support.manual_clock import ManualClock
 from tests.support.programs import Program
 from tests.support.retrievers import opened, sync_opened
@@ -36,7 +36,7 @@ def contents(retriever):
 
 @pytest.fixture
 def folder(tmp_path):
-    return filled(tmp_path / "docs", {f"{number}.md": f"# Page {number}\n\nOld words.\n" for number in range(6)})
+    return folder_with(tmp_path / "docs", {f"{number}.md": f"# Page {number}\n\nOld words.\n" for number in range(6)})
 
 
 def test_three_syncs_at_once_of_a_folder_that_changes(database_url, tmp_path, full):
@@ -59,11 +59,11 @@ def test_three_syncs_at_once_of_a_folder_that_changes(database_url, tmp_path, fu
         for thread in threads:
             thread.join()
     assert errors == []
-    with synchronised.opened(database_url, "runs") as kept, synchronised.opened(database_url, "anew") as anew:
+    with synchronised.opened(database_url, "runs") as kept, synchronised.opened(database_url, "fresh") as fresh:
         kept.sync(folder.root)
-        anew.index(folder.root)
-        assert synchronised.contents(kept) == synchronised.contents(anew)
-        assert kept.count() == anew.count()
+        fresh.index(folder.root)
+        assert synchronised.contents(kept) == synchronised.contents(fresh)
+        assert kept.count() == fresh.count()
         assert kept.status().embedded == kept.count()
         # A young file is read once more; nothing of it has changed.
         counts = kept.sync(folder.root).plan.counts()
@@ -82,7 +82,7 @@ REWRITTEN = [f"# Page {number}\n\nNew words of the page." for number in range(6)
 
 
 def rewrite(folder):
-    filled(folder, {f"{number}.md": f"{text}\n" for number, text in enumerate(REWRITTEN)})
+    folder_with(folder, {f"{number}.md": f"{text}\n" for number, text in enumerate(REWRITTEN)})
 
 
 @pytest.mark.parametrize("ending", [signal.SIGCONT, signal.SIGKILL])
@@ -128,7 +128,7 @@ async def test_a_reader_that_stands_still_costs_its_file(database_url, folder, m
             assert (await retriever.index(folder)).failed == 0
             os.kill(worker.pid, signal.SIGSTOP)
             letters = {f"{name}.eml": f"Subject: {name}\n\nAnother letter." for name in ("three", "two")}
-            filled(folder, letters | {"zebra.md": "A zebra."})
+            folder_with(folder, letters | {"zebra.md": "A zebra."})
             indexing = asyncio.create_task(retriever.index(folder))
             await clock.eventually_waited(MAX_SECONDS)
             clock.advance(MAX_SECONDS)
@@ -159,7 +159,7 @@ INDEX = ("index", "many", "-c", "ended", "--model", "none")
 def many(tmp_path):
     """A folder that is written in several batches."""
     text = "\n\n".join(f"## Section {section}\n\n{'A word of the text. ' * 10}" for section in range(SECTIONS))
-    return filled(tmp_path / "many", {f"{number:04}.md": f"# Page {number}\n\n{text}" for number in range(FILES)})
+    return folder_with(tmp_path / "many", {f"{number:04}.md": f"# Page {number}\n\n{text}" for number in range(FILES)})
 
 
 def stored(url):

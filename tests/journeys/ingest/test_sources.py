@@ -9,7 +9,7 @@ from semlex.errors import ConfigurationError
 from semlex.ingest import run as file_run
 from semlex.ingest.files.roots import plan_places
 from semlex.types.documents import Document
-from tests.support.folders import filled
+from tests.support.folders import folder_with
 from tests.support.retrievers import sync_opened
 
 
@@ -18,7 +18,7 @@ def handbook(tmp_path):
     """A folder with three pages, one of them in a folder below."""
     guide = {"start": "# Start\n\n\nOpen the shutter first.\n", "end": "# End\n\nPark at the zenith.\n"}
     pages = {f"guide/{name}.md": text for name, text in guide.items()}
-    return filled(tmp_path / "here" / "handbook", pages | {"keys.md": "# Keys\n\nA lost key is reported.\n"})
+    return folder_with(tmp_path / "here" / "handbook", pages | {"keys.md": "# Keys\n\nA lost key is reported.\n"})
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_a_path_that_contains_sources_is_refused_and_a_source_cannot_move_into_a
     # One call: what contains comes first, whatever the order.
     with pytest.raises(ConfigurationError, match="contains"):
         store.index(handbook / "guide", handbook)
-    store.index(filled(handbook.parent / "other", {"a.md": "a"}))
+    store.index(folder_with(handbook.parent / "other", {"a.md": "a"}))
     (handbook / "guide" / "below").mkdir()
     for name, target, message in (
         ("other", handbook, "contains"),
@@ -100,7 +100,7 @@ def test_names(store, handbook):
     with pytest.raises(ConfigurationError, match="lies in the folder of the source 'second'"):
         store.index(other / "keys.md", source="third")
     with pytest.raises(ConfigurationError, match="is another folder"):
-        store.index(filled(handbook.parent.parent / "elsewhere", {"a.md": "a"}), source="handbook")
+        store.index(folder_with(handbook.parent.parent / "elsewhere", {"a.md": "a"}), source="handbook")
     with pytest.raises(ConfigurationError, match="source is blank"):
         store.index(handbook, source="")
     for name in ("a/b", " a", "a\x1b[2J", "n" * 201):

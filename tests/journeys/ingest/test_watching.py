@@ -14,7 +14,7 @@ from semlex.errors import ConnectionFailedError, MissingExtraError, StoreError
 from semlex.ingest import watch
 from semlex.ingest.files.discovery import FileProblem
 from semlex.ingest.progress import DocumentName, SyncPlan
-from tests.support.folders import filled
+from tests.support.folders import folder_with
 from tests.support.manual_clock import ManualClock
 from tests.support.retrievers import opened
 from tests.support.waiting import LIMIT, eventually
@@ -29,7 +29,7 @@ def report_of(*, added=0, problems=()):
 @pytest.fixture
 def docs(tmp_path):
     """A folder with one page."""
-    return filled(tmp_path / "docs", {"a.md": "# A\n\nA banana.\n"})
+    return folder_with(tmp_path / "docs", {"a.md": "# A\n\nA banana.\n"})
 
 
 async def following(reports):

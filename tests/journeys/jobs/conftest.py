@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.folders import filled
+from tests.support.folders import folder_with
 from tests.support.job_clients import Blocking, client
 from tests.support.manual_clock import ManualClock
 
@@ -10,7 +10,7 @@ from tests.support.manual_clock import ManualClock
 @pytest.fixture
 def docs(tmp_path):
     pages = {f"{number}.md": f"# Page {number}\n\nWords of page {number}.\n" for number in range(3)}
-    return filled(tmp_path / "docs", pages)
+    return folder_with(tmp_path / "docs", pages)
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from semlex.jobs import kinds, worker
 from semlex.jobs.worker import delay_after
 from semlex.store.jobs import FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS
 from semlex.testing import HashEmbedder
-from tests.support.folders import filled
+from tests.support.folders import folder_with
 from tests.support.job_clients import client, sql
 from tests.support.two_models import OtherEmbedder
 
@@ -39,7 +39,7 @@ async def test_every_kind_is_done(database_url, opened, book, docs):
 
     seen = {"index", "sync", "add", "optimize", "rechunk", "embed"}
     assert seen <= set(kinds.KINDS)
-    filled(docs, {"bad.md": b"\xff\xff", "empty.md": b""})
+    folder_with(docs, {"bad.md": b"\xff\xff", "empty.md": b""})
     result = await done("index", {"paths": [docs], "exclude": ["2.*"]})
     assert (result["added"], result["failed"]) == (3, 1)
     assert result["problems"] == [
@@ -177,7 +177,7 @@ async def failed(opened, job, **options):
 
 @pytest.mark.slow
 async def test_paths_that_are_not_allowed_or_not_seen_fail_and_delete_nothing(opened, book, docs, tmp_path):
-    outside = filled(tmp_path / "outside", {"secret.md": "secret"})
+    outside = folder_with(tmp_path / "outside", {"secret.md": "secret"})
     (docs / "link").symlink_to(outside)
     await book.index(docs)
     for paths in ([outside], [outside / "secret.md"], [docs / "link"], [docs, outside], ["/etc/passwd"]):
@@ -207,13 +207,13 @@ async def test_a_link_that_appears_after_the_check_is_not_followed(opened, tmp_p
     module_name, _, name = moment.rpartition(".")
     module = importlib.import_module(f"semlex.ingest.{module_name}")
     original = getattr(module, name)
-    outside, docs = filled(tmp_path / "outside", {"inner/a.md": "secret"}), tmp_path / "docs"
+    outside, docs = folder_with(tmp_path / "outside", {"inner/a.md": "secret"}), tmp_path / "docs"
     cases = [  # what a job reads, and what of it is replaced by a link
         *(("index", "sub/inner/a.md", "sub/inner/a.md"), ("index", "sub/inner/a.md", "sub")),
         *(("index", "sub/inner", "sub/inner"), ("index", "sub/inner", "sub"), ("sync", "sub/inner", "sub")),
     ]
     for number, (kind, path, swapped) in enumerate(cases):
-        folder = filled(docs / str(number), {"sub/inner/a.md": "public"})
+        folder = folder_with(docs / str(number), {"sub/inner/a.md": "public"})
         pending = [(folder / swapped, outside / Path(swapped).relative_to("sub"))]
 
         def swapping(*given, pending=pending, **named):

@@ -185,7 +185,7 @@ async def test_files_that_are_no_documents_leave_no_trace(client, docs, tmp_path
                 call = {"document": pattern.format(name), "collection": "handbook", **more}
                 found = await assistant.call_tool(tool, call)
                 assert found.is_error == (tool != "why"), (tool, call)
-                # What is quoted stands between marks that are drawn anew.
+                # Quotes are enclosed in marks that are drawn for each answer.
                 told.append(re.sub(r"[0-9a-f]{16}", "", found.content[0].text.replace(name, "…")))
             assert told[0] == told[1], (tool, pattern)
             assert str(tmp_path) not in told[0].replace(pattern.format("…"), "")

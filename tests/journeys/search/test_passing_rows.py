@@ -189,7 +189,7 @@ def disturb(patch, change):
     return plans
 
 
-def test_a_table_that_is_written_anew_during_a_search_is_noticed(stored, searching, monkeypatch):
+def test_a_table_that_is_rewritten_during_a_search_is_noticed(stored, searching, monkeypatch):
     """The snapshot of the search is older, so that only the table's file tells."""
     stored.connection.execute(f"VACUUM FULL {VECTORS}")
     stored.write([str(n) for n in range(0, ROWS, 3)], 7, 5)  # the old rows stay as gaps

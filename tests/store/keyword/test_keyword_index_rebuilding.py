@@ -143,7 +143,7 @@ async def test_rows_that_others_wrote_are_caught_up_with(database_url, monkeypat
 
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", ["before a page", "behind a page", "before a segment", "at the switch", "behind it"])
-async def test_a_rebuild_that_was_interrupted_begins_anew(database_url, monkeypatch, moment):
+async def test_a_rebuild_that_was_interrupted_begins_again(database_url, monkeypatch, moment):
     class KilledError(BaseException):
         pass
 
