@@ -82,7 +82,7 @@ def test_a_password_and_a_certificate_that_match(address, mode):
         retriever.add_documents([Document("a stone in the river", id="stone"), Document("a cloud", id="cloud")])
         assert [hit.id for hit in retriever.search("stone", 1)] == ["stone"]
         assert retriever.drop_collection()
-    if mode != "verify-full":  # the name of the host is not looked at
+    if mode != "verify-full":  # the client does not check the name of the host
         with retriever_of(address, password=RIGHT, sslmode=mode, host="127.0.0.1") as retriever:
             assert retriever.count() == 0
             assert retriever.drop_collection()

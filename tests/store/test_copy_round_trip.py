@@ -108,7 +108,7 @@ def through_the_server(connection, columns, rows, space):
         assert not wrong, f"{name}: row {wrong[0]}"
 
 
-# By one seeded generator: hypothesis chooses the seed and the shape, so that tables can be large.
+# One seeded generator makes the values. Hypothesis chooses the seed and the shape, so that tables can be large.
 
 
 def random_text(source):
@@ -350,7 +350,7 @@ async def test_every_row_once_and_in_order(database_url, monkeypatch, count, wid
 
 
 @pytest.mark.parametrize("seconds", [0.01, 0])
-async def test_an_error_in_the_middle_or_whoever_stops_leaves_a_usable_connection(database_url, monkeypatch, seconds):
+async def test_a_cancelled_or_failed_read_leaves_a_usable_connection(database_url, monkeypatch, seconds):
     monkeypatch.setattr(tables, "PART_BYTES", 20_000)  # several rows: the server is waited for in the thread
     begun = asyncio.Event()
 

@@ -122,10 +122,6 @@ def test_a_partitioned_collection_is_like_a_plain_one(database_url, tmp_path):
     like_a_plain_one()
 
 
-def _codes(client, collection):
-    return [finding.code for finding in client.diagnose(collection).findings]
-
-
 TEXTS = [f"text {number} of the door" for number in range(60)]
 
 

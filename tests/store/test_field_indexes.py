@@ -1,4 +1,4 @@
-"""Indexes of fields: the server uses them and counts with them, finds the same chunks, and equal values cost little."""
+"""Indexes of fields: the server uses them and estimates with them; they change no answer; equal values cost little."""
 
 from __future__ import annotations
 

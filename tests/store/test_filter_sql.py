@@ -1,4 +1,4 @@
-"""The SQL of filters on metadata and on live columns means what the evaluator says; indexes serve it; no value is SQL."""
+"""The SQL of filters on metadata and live columns equals the evaluator; indexes serve it; no value becomes SQL."""
 # ruff: noqa: E501 - many cases a line
 
 from __future__ import annotations

@@ -445,7 +445,7 @@ async def test_a_write_is_refused_whose_job_goes_on_elsewhere_meanwhile(jobs, on
 
 @pytest.mark.parametrize("one_snapshot", [False, True], ids=["read committed", "one snapshot"])
 async def test_a_job_is_renewed_or_taken_away_by_hand_in_the_middle_of_a_write(jobs, one_snapshot):
-    """A renewal waits for nothing and stops nothing. The number is part of the key: whatever changes it is seen."""
+    """A renewal does not wait and stops no write. The fence is part of the key: a write sees every change of it."""
     claim = await jobs.leases.claim()
 
     async def renew():
@@ -497,8 +497,8 @@ async def test_a_transaction_that_stands_still_is_ended_by_the_server(database_u
         assert await jobs.effects() == 0
 
 
-async def test_first_uses_submissions_of_a_key_and_claims_at_the_same_moment(database_url):
-    """They make one table, store one job, and nobody gets a job that another takes."""
+async def test_first_uses_submissions_and_claims_at_once(database_url):
+    """Clients make one table and store one job of a key; no two workers take the same job."""
     async with Database(database_url) as database:
         queue, leases = JobQueue(database, "semlex"), JobLeases(database, "semlex", 600)
         await asyncio.gather(*(JobQueue(database, "semlex").ensure_table() for _ in range(8)))

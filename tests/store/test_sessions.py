@@ -251,7 +251,7 @@ WORDS_CHUNK = "semlex.words_chunk"
 
 @pytest.fixture
 def connections(monkeypatch):
-    """Those of pools that are opened meanwhile."""
+    """The connections of pools that a test opens."""
     made = []
     prepare = database.configure
 
@@ -264,13 +264,13 @@ def connections(monkeypatch):
 
 
 def prepared(connection, where="true"):
-    """How many statements are, which the driver is not asked."""
+    """The number of prepared statements, asked in a way that the driver does not notice."""
     text = f"SELECT count(*) FROM pg_prepared_statements WHERE {where}"  # noqa: S608
     return int(connection.pgconn.exec_(text.encode()).get_value(0, 0))
 
 
 def with_kept_plans(connections):
-    """Statements that read chunks by a plan that is kept."""
+    """The number of statements that read chunks by a kept plan."""
     where = "generic_plans > 0 AND statement LIKE '%words_chunk%'"
     return sum(prepared(connection, where) for connection in connections)
 

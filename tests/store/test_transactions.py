@@ -43,7 +43,7 @@ def rows_of(url):
 
 @pytest.fixture
 async def connection(database_url):
-    """A user's own."""
+    """A connection of the user's own."""
     async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection:
         yield connection
 
@@ -63,7 +63,7 @@ async def test_additions_join_the_users_transaction(database_url, connection, co
         async with connection.transaction() as transaction:
             await connection.execute("INSERT INTO own VALUES (1)")
             await retriever.add_documents(many(count, start=5))
-            # What is refused leaves the transaction usable.
+            # A refused call leaves the transaction usable.
             with pytest.raises(ValueError, match="NUL"):
                 await retriever.add_documents([Document("bad\0", id="bad")])
             with pytest.raises(ValueError, match="dimensions"):
@@ -191,7 +191,7 @@ async def test_reads_are_tried_again_for_some_seconds_and_writes_a_few_times(dat
 @pytest.mark.slow
 @pytest.mark.parametrize("cursors", [psycopg.AsyncCursor, psycopg.AsyncRawCursor, psycopg.AsyncClientCursor])
 async def test_a_pool_of_the_users_stays_open_and_clean(database_url, cursors):
-    """And one whose users read mappings, or write placeholders in their own way, keeps doing so."""
+    """The pool keeps its row factory and its kind of cursor."""
     own = {"row_factory": dict_row, "cursor_factory": cursors}
     async with AsyncConnectionPool(database_url, min_size=1, max_size=2, kwargs=own, open=False) as pool:
         async with pool.connection() as connection:
@@ -229,7 +229,7 @@ async def test_a_connection_remembers_nothing(connection):
 
 
 def with_rest(filler, *rows):
-    """Vectors, and one for each of the filling documents."""
+    """The given vectors, and one more for each of the filling documents."""
     return np.vstack([rows, np.ones((filler, 2))]).astype(np.float32)
 
 

@@ -206,11 +206,14 @@ def test_what_a_transaction_changes_is_queued_with_it_and_nothing_else(database_
                     with suppress(psycopg.IntegrityError), connection.transaction(force_rollback=not keeps):
                         execute(connection, "shop.item" if kind == "plain" else "shop.item_0", write)
                         after = contents(connection)
+                        done.add(write[0])
                     if keeps:
                         changed = {key for key in before | after if before.get(key) != after.get(key)}
                         # TRUNCATE says that every row must be compared, and names none.
                         expected |= {None} if write[0].startswith("truncate") else changed
             assert new_entries(table, connection) == (expected if commits else set())
+
+    done = set()
 
     async def prepare():
         tenants = "CREATE TABLE shop.tenant (id int PRIMARY KEY); INSERT INTO shop.tenant VALUES (0), (1), (2), (3)"
@@ -222,6 +225,7 @@ def test_what_a_transaction_changes_is_queued_with_it_and_nothing_else(database_
     table = asyncio.run(prepare())
     with table.connect(autocommit=True) as connection:
         check()
+    assert done >= {name for name, _ in EACH}
 
 
 INSERT = "INSERT INTO shop.item (tenant, slug, source, tg_op) VALUES (%s, %s, 's', 1)"

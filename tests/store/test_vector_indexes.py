@@ -91,7 +91,7 @@ def test_k_rows_with_their_exact_scores(built, number, top_k, odd):
 
 
 @pytest.mark.slow
-def test_how_far_a_search_looks_and_what_it_finds(built):
+def test_searches_find_the_nearest_and_report_their_plan(built):
     kind, retriever, vectors = built
     shares = []
     for query in clustered(40, DIMENSIONS, seed=6):

@@ -41,12 +41,13 @@ async def test_long_vectors_of_length_1_are_stored_as_float16(database_url, dime
     vectors = directions(20, dimensions)
     vectors[3] *= length
     async with opened(database_url, "none", keyword="none", **options) as retriever:
-        table = {"id": [f"d{row}" for row in range(20)], "text": ["text"] * 20, "vector": [*vectors[:20]]}
+        table = {"id": [f"d{row}" for row in range(20)], "text": ["text"] * 20, "vector": [*vectors[:19], vectors[0]]}
         await retriever.tables.load(table)
+        await retriever.upsert([Document("text", id="d19")], vectors[19:20])  # passed as arrays, not by COPY
         assert (await retriever.status()).vector_storage == retriever.info.options["vector_storage"] == storage
         number = np.float16 if storage == "halfvec" else np.float32
-        back = await retriever.embeddings.vectors(["d3", "d4"])
-        assert np.array_equal([back["d3"], back["d4"]], vectors[3:5].astype(number).astype(np.float32))
+        back = await retriever.embeddings.vectors(["d3", "d19"])
+        assert np.array_equal([back["d3"], back["d19"]], vectors[[3, 19]].astype(number).astype(np.float32))
         hits = await retriever.search(vector=vectors[7], top_k=10)
         cosines = vectors @ vectors[7] / np.linalg.norm(vectors, axis=1)
         if "distance" not in options:

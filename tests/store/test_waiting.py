@@ -107,7 +107,7 @@ async def test_a_statement_alone_is_answered_as_by_the_driver(database_url, stat
 
 
 async def test_the_task_goes_on_in_the_round_in_which_the_answer_arrives(connection, monkeypatch):
-    """A statement that is sent alone holds the interpreter: in a pipeline the driver sends when told to flush."""
+    """A single statement is sent in a pipeline: the driver then sends only in `flush`, which holds the interpreter."""
     seen, select = [], selectors.DefaultSelector.select
 
     def noted(*arguments):

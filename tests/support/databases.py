@@ -88,7 +88,7 @@ def execute(url: str, statement: str | sql.Composed, parameters: Sequence[Any] |
     """Runs a statement, or several, in a session of its own; returns the rows of the first."""
     with psycopg.connect(url, autocommit=True) as connection:
         cursor = connection.execute(statement, parameters)  # type: ignore[arg-type]
-        return cursor.fetchall() if cursor.description else []
+        return [] if cursor.description is None else cursor.fetchall()  # a row may have no columns
 
 
 @contextmanager

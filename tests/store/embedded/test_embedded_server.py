@@ -282,7 +282,7 @@ def test_a_server_that_recovers_refuses_or_halts_when_it_is_asked_again(folder, 
             with pytest.raises(EmbeddedServerError, match=r'refuses connections: .*"semlex" does not exist'):
                 EmbeddedServer(folder).start()
             connection.execute("ALTER DATABASE renamed RENAME TO semlex")
-        # It is not waited for longer than allowed.
+        # A start waits for the halted server no longer than its time limit.
         postmaster = psutil.Process(postmaster_pid(folder))
         postmaster.suspend()
         late = EmbeddedServer(folder, start_timeout=0.5)  # expires
@@ -298,7 +298,7 @@ def test_a_server_that_recovers_refuses_or_halts_when_it_is_asked_again(folder, 
 
 
 @pytest.mark.usefixtures("made")
-def test_waiting_for_another_starter_ends_by_its_time_or_by_closing(folder, monkeypatch):
+def test_a_time_limit_or_closing_ends_the_wait_for_another_starter(folder, monkeypatch):
     flock, attempts = fcntl.flock, []
 
     def noted(*arguments):
@@ -349,7 +349,7 @@ def test_a_deleted_folder_does_not_hinder_closing(folder):
     server.close()
 
 
-def test_the_wheel_is_missing_and_windows_is_told_what_to_do(folder, monkeypatch):
+def test_a_missing_wheel_and_windows_are_refused_with_the_remedy(folder, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"semlex\[local\]'; or name a server .*DATABASE_URL"):
         EmbeddedServer(folder).start()
@@ -536,7 +536,7 @@ def test_the_default_folder(monkeypatch):
     assert default_folder() == Path.cwd() / "here" / "postgres"
     monkeypatch.setenv("SEMLEX_DATA_DIR", "~/data")  # nobody expands it in a unit file or an image
     assert default_folder() == Path("/somewhere/data/postgres")
-    # A user without a home names one, as in a container whose user the system does not know.
+    # A user without a home must name a folder, as in a container whose user the system does not know.
     monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)
     for name in ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "SEMLEX_CONFIG", "SEMLEX_DATA_DIR"):
         monkeypatch.delenv(name, raising=False)

@@ -35,11 +35,12 @@ async def test_scores_are_those_of_the_server(database_url, keyword, function):
     assert {hit.id for hit in hits} == {"both", "near", "far"}
 
 
-async def test_the_engine_and_the_language_stay_the_collections(database_url):
-    async with opened(database_url, "none", keyword="tsvector_cd", language="spanish") as retriever:
+@pytest.mark.parametrize("keyword", ["tsvector", "tsvector_cd"])
+async def test_a_collection_keeps_its_engine_and_its_language(database_url, keyword):
+    async with opened(database_url, "none", keyword=keyword, language="spanish") as retriever:
         await retriever.add_documents([Document("Los gatos corrían por la calle.", id="gatos")])
     async with opened(database_url, "none") as retriever:
-        assert (await retriever.status()).keyword == "tsvector_cd"
+        assert (await retriever.status()).keyword == keyword
         # The server finds the word, semlex marks it; neither does in English.
         (hit,) = await retriever.search("corría")
         assert "**corrían**" in hit.excerpt
