@@ -1,12 +1,9 @@
 """``semlex eval checkup``, and the page that it writes."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal
 from html.parser import HTMLParser
-from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -17,10 +14,9 @@ from semlex.diagnostics import checkup
 from semlex.types.checkups import AskedHeading, Checkup, CheckupCode, DocumentCheckup, Dominating, LeftOut, Share
 from tests.support.clients.stopped_command import halted
 from tests.support.folders import documentation
-from tests.support.shell import Shell
 
 
-def test_a_report(shell: Shell) -> None:
+def test_a_report(shell):
     shell("index", "docs", "-c", "handbook", "--model", "none", "--min-tokens", "0")
     told = shell("eval", "checkup", "-c", "handbook", "--html", "report.html")
     assert "find their own section in the first three hits\n" in told.stdout
@@ -34,22 +30,27 @@ def test_a_report(shell: Shell) -> None:
     assert [path.name for path in shell.folder.iterdir() if "report" in path.name] == ["report.html"]
 
 
-def test_wrong_input(shell: Shell) -> None:
-    shell("index", "docs", "-c", "handbook", "--model", "none")
+def test_wrong_options_and_pages_that_cannot_be_written_are_refused(shell, monkeypatch):
+    shell("index", "docs", "-c", "handbook", "--model", "none", "--min-tokens", "0")
+    asking = ("eval", "checkup", "-c", "handbook")
     for wrong in (
-        ["--sample", "0"],
-        ["--sample", "many"],
-        ["--seed", "-1"],
-        ["--mode", "both"],
-        ["--html", "nowhere/report.html"],
-        ["--html", "docs"],
-        ["more"],
-    ):
-        assert shell("eval", "checkup", "-c", "handbook", *wrong, code=2).stdout == ""
+        ["--sample", "0"], ["--sample", "many"], ["--seed", "-1"], ["--mode", "both"],
+        ["--html", "nowhere/report.html"], ["--html", "docs"], ["more"],
+    ):  # fmt: skip
+        assert shell(*asking, *wrong, code=2).stdout == ""
     shell("eval", "checkup", "-c", "nobody", code=6)
+    assert "can be written" in shell(*asking, "--html", "n" * 300 + ".html", code=2).stderr
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pathlib.Path.replace", full)
+    told = shell(*asking, "--html", "report.html", code=2)
+    assert "cannot be written: No space left on device" in told.stderr
+    assert list(shell.folder.glob("*.html*")) == []
 
 
-def test_the_time_is_estimated_after_the_first_headings(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_is_estimated_after_the_first_headings(shell, monkeypatch):
     monkeypatch.setattr(command, "ANNOUNCED_SECONDS", 0.0)
     sections = [f"## Part {number}\n\nword{number}" for number in range(checkup.FIRST_BATCH + 1)]
     (shell.folder / "docs" / "parts.md").write_text("\n\n".join(sections), encoding="utf-8")
@@ -59,7 +60,7 @@ def test_the_time_is_estimated_after_the_first_headings(shell: Shell, monkeypatc
 
 
 @pytest.mark.slow
-def test_it_ends_at_once(shell: Shell) -> None:
+def test_it_ends_at_once(shell):
     """Ctrl-C while headings are asked; nothing is left beside the page's place."""
     shell("index", "docs", "-c", "c", "--model", "none", "--min-tokens", "0")
     command, moment = ("eval", "checkup", "-c", "c", "--html", "page.html"), ("ask a heading", "before", 1)
@@ -74,7 +75,7 @@ def test_it_ends_at_once(shell: Shell) -> None:
 HOSTILE = "<script>alert(1)</script>\x1b[31m\u202e&\"'\n" + "endless " * 200
 
 
-def hostile() -> Checkup:
+def hostile():
     """A report in which every text is one."""
     missed = [AskedHeading(HOSTILE, (HOSTILE,), HOSTILE, 9, code, (HOSTILE, "")) for code in get_args(CheckupCode)]
     found = AskedHeading(HOSTILE, (HOSTILE,), HOSTILE, 1, None, ())
@@ -98,16 +99,13 @@ class Tags(HTMLParser):
 
     EMPTY = frozenset({"meta", "br"})
 
-    def __init__(self, page: str) -> None:
+    def __init__(self, page):
         super().__init__()
-        self.open: list[str] = []
-        self.seen: set[str] = set()
-        self.addresses: list[str] = []
-        self.text = ""
+        self.open, self.seen, self.addresses, self.text = [], set(), [], ""
         self.feed(page)
         self.close()
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attrs):
         self.seen.add(tag)
         self.addresses += [name for name, _ in attrs if name in {"src", "href"} or name.startswith("on")]
         if tag not in self.EMPTY and not (
@@ -115,17 +113,17 @@ class Tags(HTMLParser):
         ):
             self.open.append(tag)
 
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_startendtag(self, tag, attrs):
         self.seen.add(tag)
 
-    def handle_endtag(self, tag: str) -> None:
+    def handle_endtag(self, tag):
         assert self.open.pop() == tag
 
-    def handle_data(self, data: str) -> None:
+    def handle_data(self, data):
         self.text += data
 
 
-def test_nothing_of_a_document_reaches_the_page_as_markup() -> None:
+def test_nothing_of_a_document_reaches_the_page_as_markup():
     page = checkup_page(hostile())
     tags = Tags(page)
     assert tags.open == []
@@ -139,7 +137,7 @@ def test_nothing_of_a_document_reaches_the_page_as_markup() -> None:
         assert part in page
 
 
-def test_nothing_of_a_document_steers_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_of_a_document_steers_the_terminal_and_json_has_all_of_it(capsys):
     print_checkup(hostile())
     out, err = capsys.readouterr()
     assert not {*"\x1b\u202e"} & {*out, *err}
@@ -147,30 +145,13 @@ def test_nothing_of_a_document_steers_the_terminal(capsys: pytest.CaptureFixture
     assert "14 % of the headings, asked as questions, find their own section in the first three hits" in out
     assert "For comparison" in out
     assert "weight" not in out
-
-
-def test_json_has_all_of_it() -> None:
     values = json.loads(json.dumps(hostile().to_dict()))
     assert len(values["documents"][0]["headings"]) == len(get_args(CheckupCode)) + 1
     assert values["ranks"] == {"1": 0.1, "3": 0.2}
     assert values["alone"] == {"vector": 0.4, "keyword": 0.3}
 
 
-def test_every_code_is_told() -> None:
+def test_every_code_is_told():
     page = documentation("evaluate.md").read_text(encoding="utf-8")
     assert set(REASONS) == set(get_args(CheckupCode))
     assert all(f"| `{code}` |" in page for code in REASONS)
-
-
-def test_a_file_that_cannot_be_written(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shell("index", "docs", "-c", "handbook", "--model", "none", "--min-tokens", "0")
-    long = "n" * 300 + ".html"
-    assert "can be written" in shell("eval", "checkup", "-c", "handbook", "--html", str(tmp_path / long), code=2).stderr
-
-    def full(*arguments: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("pathlib.Path.replace", full)
-    told = shell("eval", "checkup", "-c", "handbook", "--html", str(tmp_path / "report.html"), code=2)
-    assert "cannot be written: No space left on device" in told.stderr
-    assert list(tmp_path.glob("*.html*")) == []

@@ -1,23 +1,20 @@
 """`semlex maintain create-index` from a terminal: what it says first, what it builds, what it refuses."""
 
-from __future__ import annotations
-
 import pytest
 
 from semlex.cli.commands.maintain import _print_built
 from semlex.cli.terminal import messages
 from semlex.store.indexes.build import IndexesBuilt
-from tests.support.shell import Shell
 
 
 @pytest.fixture
-def filled(shell: Shell) -> Shell:
+def filled(shell):
     shell("index", "docs", "-c", "notes")
     return shell
 
 
 @pytest.mark.slow
-def test_what_is_missing_is_built(filled: Shell) -> None:
+def test_what_is_missing_is_built(filled):
     said = filled("maintain", "create-index", "-c", "notes").stderr
     assert "vectors: an index of about" in said
     assert "hnsw_1" in said
@@ -40,42 +37,35 @@ def test_what_is_missing_is_built(filled: Shell) -> None:
         (["--kind", "ivfflat"], "notes_ivfflat_1: ivfflat over vector, lists 1"),
     ],
 )
-def test_another_kind(filled: Shell, options: list[str], shown: str) -> None:
+def test_another_kind(filled, options, shown):
     filled("maintain", "create-index", "-c", "notes", *options)
     assert shown in filled("status", "-c", "notes").stdout
     assert "dropped notes_" in filled("maintain", "create-index", "-c", "notes", "--kind", "none").stderr
     assert "notes_ivfflat_1" not in filled("status", "-c", "notes").stdout
 
 
-def test_a_dry_run_builds_nothing(filled: Shell) -> None:
+def test_a_dry_run_and_what_is_refused_build_nothing(filled):
     (said,) = filled.objects("maintain", "create-index", "-c", "notes", "--dry-run", "--quantization", "bit", "--json")
     assert said["estimate"]["rows"] > 0
     assert said["estimate"]["index_bytes"] > 0
+    said = filled("maintain", "create-index", "-c", "notes", "--dry-run", "--kind", "none").stderr
+    assert "no vector index has to be built" in said
+    for options, words in (
+        ("--kind tree", "--kind must be one of hnsw, ivfflat, none; got 'tree'"),
+        ("--kind hnsw --lists 3", "an index of kind hnsw has no --lists"),
+        ("--m 8 --lists 3", "an index of kind hnsw has no --lists"),
+        ("--kind none --ef-construction 40", "an index of kind none has no --ef-construction"),
+        ("--m 1", "m must be"),
+        ("--quantization int8", "quantization must be halfvec or bit, or None; got 'int8'"),
+        ("--m many", "whole number"),
+    ):
+        said = filled("maintain", "create-index", "-c", "notes", *options.split(), code=2).stderr
+        assert words in " ".join(said.split()), options
     (figures,) = filled.objects("status", "-c", "notes", "--json")
     assert figures["vector_indexes"] == []
-    assert (
-        "no vector index has to be built"
-        in filled("maintain", "create-index", "-c", "notes", "--dry-run", "--kind", "none").stderr
-    )
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--kind", "tree"], "--kind must be one of hnsw, ivfflat, none; got 'tree'"),
-        (["--kind", "hnsw", "--lists", "3"], "an index of kind hnsw has no --lists"),
-        (["--m", "8", "--lists", "3"], "an index of kind hnsw has no --lists"),
-        (["--kind", "none", "--ef-construction", "40"], "an index of kind none has no --ef-construction"),
-        (["--m", "1"], "m must be"),
-        (["--quantization", "int8"], "quantization must be halfvec or bit, or None; got 'int8'"),
-        (["--m", "many"], "whole number"),
-    ],
-)
-def test_what_is_refused(filled: Shell, options: list[str], words: str) -> None:
-    assert words in " ".join(filled("maintain", "create-index", "-c", "notes", *options, code=2).stderr.split())
-
-
-def test_brackets_in_a_warning_are_shown() -> None:
+def test_brackets_in_a_warning_are_shown():
     built = IndexesBuilt()
     built.warnings.append("no index of [/a]: a lock")
     with messages.capture() as shown:

@@ -1,7 +1,5 @@
 """Ctrl-C in the middle of long work: whole batches stay, and the same command goes on."""
 
-from __future__ import annotations
-
 import json
 import signal
 
@@ -10,49 +8,69 @@ import pytest
 from psycopg import sql
 
 from tests.support.clients.stopped_command import halted
-from tests.support.shell import Shell
+from tests.support.folders import folder_with
+from tests.support.foreign_tables import KINDS, Row
 
 pytestmark = pytest.mark.slow
-FILES, SECTIONS = 20, 3
-LIMITS = {"semlex.ingest.run": {"BATCH_CHUNKS_WITHOUT_MODEL": 10}, "semlex.maintenance.version_fill": {"PAGE_ROWS": 10}}
+FILES, SECTIONS, ROWS = 20, 3, 206
+# What is read and written at once is a small share of them.
+LIMITS = {
+    "semlex.ingest.run": {"BATCH_CHUNKS_WITHOUT_MODEL": 10},
+    "semlex.maintenance.version_fill": {"PAGE_ROWS": 10},
+    "semlex.store.tables": {"PART_BYTES": 5_000},
+}
 
 
-def test_whole_batches_are_kept(shell: Shell) -> None:
-    _write_files(shell)
-    arguments = ("sync", "many", "-c", "c", "--model", "none", "--json")
-    stored = _interrupt(shell, arguments, ("index files", "committed", 2), "c_document")
-    assert 0 < stored < FILES
-    run = json.loads(shell(*arguments).stdout)["run"]
-    assert (run["added"], run["unchanged"]) == (FILES - stored, stored)
-
-
-def test_whole_pages_of_new_vectors_are_kept(shell: Shell) -> None:
-    _write_files(shell)
-    shell("index", "many", "-c", "c", "--model", "none", "--min-tokens", "0")
-    arguments = ("models", "set", "static", "-c", "c", "--json")
-    stored = _interrupt(shell, arguments, ("write embeddings", "committed", 2), "c_embedding_1")
-    report = json.loads(shell(*arguments).stdout)
-    assert report["resumed"]
-    assert report["chunks"] == FILES * SECTIONS
-    assert stored == report["chunks"] - report["embedded"] == 20
-
-
-def _write_files(shell: Shell) -> None:
-    folder = shell.folder / "many"
-    folder.mkdir()
-    for number in range(FILES):
+@pytest.fixture
+def many(shell):
+    def page(number):
         parts = [f"# Part {part}\n\n" + f"word{number} section{part} " * 10 for part in range(SECTIONS)]
-        (folder / f"{number:03}.md").write_text("\n\n".join(parts), encoding="utf-8")
+        return "\n\n".join(parts)
+
+    folder_with(shell.folder / "many", {f"{number:03}.md": page(number) for number in range(FILES)})
+    return shell
 
 
-def _interrupt(shell: Shell, arguments: tuple[str, ...], moment: tuple[str, str, int], table: str) -> int:
-    """Interrupts a command before it writes more to a table; returns how many rows that has."""
+def stored(shell, table):
+    with psycopg.connect(shell.environment["DATABASE_URL"]) as connection:
+        count = sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier("semlex", table))
+        ((count,),) = connection.execute(count).fetchall()
+    return count
+
+
+def interrupted(shell, arguments, moment, table):
+    """Interrupts a command before it writes more, and repeats it; returns the rows stored before, and its report."""
     with halted(shell, arguments, moment, table, limits=LIMITS) as (program, _):
         program.send(signal.SIGINT)
         assert program.ended() == 130
         assert program.said.endswith("the same command continues from there\n")
         assert "{" not in program.said  # no report
-    with psycopg.connect(shell.environment["DATABASE_URL"]) as connection:
-        count = sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier("semlex", table))
-        ((stored,),) = connection.execute(count).fetchall()
-    return int(stored)
+    return stored(shell, table), json.loads(shell(*arguments).stdout)
+
+
+def test_whole_batches_of_files_are_kept(many):
+    arguments = ("sync", "many", "-c", "c", "--model", "none", "--json")
+    kept, report = interrupted(many, arguments, ("index files", "committed", 2), "c_document")
+    assert 0 < kept < FILES
+    assert (report["run"]["added"], report["run"]["unchanged"]) == (FILES - kept, kept)
+
+
+def test_whole_pages_of_new_vectors_are_kept(many):
+    many("index", "many", "-c", "c", "--model", "none", "--min-tokens", "0")
+    arguments = ("models", "set", "static", "-c", "c", "--json")
+    kept, report = interrupted(many, arguments, ("write embeddings", "committed", 2), "c_embedding_1")
+    assert report["resumed"]
+    assert report["chunks"] == FILES * SECTIONS
+    assert kept == report["chunks"] - report["embedded"] == 20
+
+
+def test_whole_batches_of_a_table_are_kept(shell):
+    with psycopg.connect(shell.environment["DATABASE_URL"], autocommit=True) as connection:
+        KINDS["haystack"].make(connection)
+        texts = [f"pear{number}" + " ." * 300 for number in range(ROWS)]
+        KINDS["haystack"].fill(connection, [Row(f"m{at}", text, "[1,2,3]", {}) for at, text in enumerate(texts)])
+    arguments = ("documents", "import", "haystack_docs", "-c", "moved", "--json")
+    kept, report = interrupted(shell, arguments, ("add documents", "committed", 6), "moved_chunk")
+    assert 0 < kept < ROWS
+    assert (report["rows"], report["written"]) == (ROWS, ROWS)
+    assert stored(shell, "moved_chunk") == ROWS

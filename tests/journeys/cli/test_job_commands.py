@@ -1,24 +1,20 @@
 """The command line's side of jobs: submitted, shown, done by a worker, which signals stop."""
 
-from __future__ import annotations
-
 import json
 import signal
-from contextlib import AbstractContextManager
 
 import pytest
-from psycopg import Connection
 
 from tests.support.clients.stopped_command import halted
+from tests.support.folders import folder_with
 from tests.support.job_clients import sql
-from tests.support.programs import Program
-from tests.support.shell import Shell
 
 MODEL = ("--model", "none")
-FILES = 20
 
 
-def test_a_job_from_its_submission_to_its_end(shell: Shell) -> None:
+def test_a_job_from_its_submission_to_its_end(shell):
+    assert "semlex jobs submit" in shell("jobs").stderr
+    assert shell.objects("jobs") == []
     (job,) = shell.objects(
         "jobs", "submit", "index", "docs", "-c", "book", *MODEL, "--priority", "3", "--unique-key", "k"
     )
@@ -37,7 +33,7 @@ def test_a_job_from_its_submission_to_its_end(shell: Shell) -> None:
 
 
 @pytest.mark.slow
-def test_a_job_that_fails_is_shown_and_tried_again(shell: Shell) -> None:
+def test_a_job_that_fails_is_shown_and_tried_again(shell):
     job = shell("jobs", "submit", "index", "docs", "-c", "book", *MODEL).stdout.strip()
     shell("worker", "--once", *MODEL)
     assert "may read: start a worker with --allow" in shell("jobs").stdout
@@ -49,7 +45,7 @@ def test_a_job_that_fails_is_shown_and_tried_again(shell: Shell) -> None:
     assert shell.objects("jobs", "show", job)[0]["state"] == "done"
 
 
-def test_documents_and_options_are_given_as_json(shell: Shell) -> None:
+def test_documents_and_options_are_given_as_json(shell):
     given = {"documents": [{"content": "a lion", "id": "lion", "metadata": {"year": 2026}}], "on_duplicate": "skip"}
     shell("jobs", "submit", "add", "-c", "book", *MODEL, "--arguments", json.dumps(given))
     shell("jobs", "submit", "index", "docs", "-c", "book", *MODEL, "--arguments", '{"include": ["*.txt"]}')
@@ -63,7 +59,7 @@ def test_documents_and_options_are_given_as_json(shell: Shell) -> None:
 
 
 @pytest.mark.slow
-def test_waiting_for_a_job(shell: Shell) -> None:
+def test_waiting_for_a_job(shell):
     waiting = ("jobs", "submit", "optimize", "-c", "book", *MODEL, "--wait", "--timeout", "0.1")  # expires
     shell("index", "docs", "-c", "book", *MODEL)
     assert "is still queued after 0.1 s" in shell(*waiting, code=7).stderr
@@ -72,75 +68,63 @@ def test_waiting_for_a_job(shell: Shell) -> None:
     assert "failed" in shell("jobs", "--state", "failed").stdout
 
 
-@pytest.mark.parametrize(
-    ("arguments", "match"),
-    [
-        (("jobs", "submit", "dance"), "kinds: index"),
-        (("jobs", "submit", "index"), "needs paths"),
-        (("jobs", "submit", "index", "docs", "--arguments", "{"), "not JSON"),
-        (("jobs", "submit", "index", "docs", "--arguments", "[]"), "must be an object"),
-        (("jobs", "submit", "index", "docs", "--arguments", '{"paths": ["docs"]}'), "are given twice"),
-        (("jobs", "submit", "index", "docs", "--not-before", "tomorrow"), "must be a time"),
-        (("jobs", "submit", "index", "docs", "--not-before", "2030-01-01"), "with its zone"),
-        (("jobs", "submit", "index", "docs", "--timeout", "1"), "--timeout needs --wait"),
-        (("jobs", "--state", "sleeping"), "state must be one of"),
-        (("jobs", "show", "7"), "not the id of a job"),
-        (("jobs", "cancel", "00000000-0000-0000-0000-000000000000"), "unknown job"),
-        (("worker", "--drain", "--allow", "nowhere"), "'nowhere' is not an existing folder"),
-        (("worker", "--drain", "--lease", "0"), "lease must be"),
-    ],
-)
-def test_mistakes_are_refused(shell: Shell, arguments: tuple[str, ...], match: str) -> None:
-    given = (*arguments, "-c", "book", *MODEL) if arguments[0] == "submit" else arguments
-    assert match in shell(*given, code=2).stderr
+def test_mistakes_are_refused(shell):
+    for arguments, match in (
+        ("jobs submit dance", "kinds: index"),
+        ("jobs submit index", "needs paths"),
+        ("jobs submit index docs --arguments {", "not JSON"),
+        ("jobs submit index docs --arguments []", "must be an object"),
+        ('jobs submit index docs --arguments {"paths":["docs"]}', "are given twice"),
+        ("jobs submit index docs --not-before tomorrow", "must be a time"),
+        ("jobs submit index docs --not-before 2030-01-01", "with its zone"),
+        ("jobs submit index docs --timeout 1", "--timeout needs --wait"),
+        ("jobs --state sleeping", "state must be one of"),
+        ("jobs show 7", "not the id of a job"),
+        ("jobs cancel 00000000-0000-0000-0000-000000000000", "unknown job"),
+        ("worker --drain --allow nowhere", "'nowhere' is not an existing folder"),
+        ("worker --drain --lease 0", "lease must be"),
+    ):
+        assert match in shell(*arguments.split(), code=2).stderr
     assert shell.objects("collections") == []
 
 
-def test_no_jobs(shell: Shell) -> None:
-    assert "semlex jobs submit" in shell("jobs").stderr
-    assert shell.objects("jobs") == []
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)], ids=["SIGTERM", "Ctrl-C"])
-def test_a_signal_stops_a_worker_which_gives_its_job_back(shell: Shell, number: signal.Signals, code: int) -> None:
-    _fill_many(shell)
+@pytest.mark.parametrize(
+    ("signals", "code"),
+    [([signal.SIGTERM], 0), ([signal.SIGINT], 130), ([signal.SIGTERM, signal.SIGINT], 128 + signal.SIGINT)],
+    ids=["SIGTERM", "Ctrl-C", "both"],
+)
+def test_a_signal_stops_a_worker_which_gives_its_job_back_and_a_second_one_ends_it_at_once(shell, signals, code):
+    files = 20
+    pages = {f"many/{page:03}.md": f"# Page {page}\n\n" + f"word{page} " * 40 for page in range(files)}
+    folder_with(shell.folder, pages)
     (job,) = shell.objects("jobs", "submit", "index", "many", "-c", "c", *MODEL)
-    with _halted(shell) as (program, holder):
-        program.send(number)
+    # The worker has stored two batches.
+    command, moment = ("worker", "--allow", "many", *MODEL), ("index files", "committed", 2)
+    limits = {"semlex.ingest.run": {"BATCH_CHUNKS_WITHOUT_MODEL": 3}}
+    with halted(shell, command, moment, "c_document", limits=limits) as (program, holder):
+        program.send(signals[0])
         program.until_said("stopping:")
-        holder.rollback()
+        if signals[1:]:
+            program.send(signals[1])
+        else:
+            holder.rollback()
         assert program.ended() == code
         assert "Traceback" not in program.said
     (found,) = shell.objects("jobs", "show", job["id"])
-    assert (found["state"], found["attempts"]) == ("queued", 0)
+    if signals[1:]:
+        assert (found["state"], found["attempts"]) == ("running", 1)
+        sql(shell.environment["DATABASE_URL"], "UPDATE semlex.job SET due_at = due_at - interval '1 day'")
+    else:
+        assert (found["state"], found["attempts"]) == ("queued", 0)
     shell("worker", "--drain", "--allow", "many", *MODEL)
     (found,) = shell.objects("jobs", "show", job["id"])
-    assert (found["state"], found["attempts"]) == ("done", 1)
-    assert 0 < found["result"]["added"] < FILES
-    assert found["result"]["added"] + found["result"]["unchanged"] == FILES
+    assert (found["state"], found["attempts"]) == ("done", len(signals))
+    assert 0 < found["result"]["added"] < files
+    assert found["result"]["added"] + found["result"]["unchanged"] == files
 
 
-@pytest.mark.slow
-def test_a_second_signal_ends_a_worker_at_once_and_its_job_goes_on_elsewhere(shell: Shell) -> None:
-    _fill_many(shell)
-    (job,) = shell.objects("jobs", "submit", "index", "many", "-c", "c", *MODEL)
-    with _halted(shell) as (program, _):
-        program.send(signal.SIGTERM)
-        program.until_said("stopping:")
-        program.send(signal.SIGINT)
-        assert program.ended() == 128 + signal.SIGINT
-        assert "Traceback" not in program.said
-    (found,) = shell.objects("jobs", "show", job["id"])
-    assert found["state"] == "running"
-    sql(shell.environment["DATABASE_URL"], "UPDATE semlex.job SET due_at = due_at - interval '1 day'")
-    shell("worker", "--drain", "--allow", "many", *MODEL)
-    (found,) = shell.objects("jobs", "show", job["id"])
-    assert found["state"] == "done"
-    assert found["result"]["added"] + found["result"]["unchanged"] == FILES
-
-
-def test_dropping_a_collection_ends_its_jobs(shell: Shell) -> None:
+def test_dropping_a_collection_ends_its_jobs(shell):
     (shell.folder / "page.md").write_text("# Page\n\nA page.", encoding="utf-8")
     for collection in ("c", "other"):
         shell("index", "page.md", "-c", collection, *MODEL)
@@ -149,18 +133,3 @@ def test_dropping_a_collection_ends_its_jobs(shell: Shell) -> None:
     shell("collections", "drop", "c", "--yes")
     assert shell.objects("jobs", "show", job["id"])[0]["state"] == "cancelled"
     assert shell.objects("jobs", "show", other["id"])[0]["state"] == "queued"
-
-
-def _fill_many(shell: Shell) -> None:
-    """A folder of many batches."""
-    folder = shell.folder / "many"
-    folder.mkdir()
-    for page in range(FILES):
-        (folder / f"{page:03}.md").write_text(f"# Page {page}\n\n" + f"word{page} " * 40, encoding="utf-8")
-
-
-def _halted(shell: Shell) -> AbstractContextManager[tuple[Program, Connection]]:
-    """A worker that has stored two batches."""
-    command, moment = ("worker", "--allow", "many", *MODEL), ("index files", "committed", 2)
-    limits = {"semlex.ingest.run": {"BATCH_CHUNKS_WITHOUT_MODEL": 3}}
-    return halted(shell, command, moment, "c_document", limits=limits)

@@ -1,35 +1,29 @@
 """``semlex mcp --print-config``: what is printed starts the server elsewhere."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import shlex
 import sys
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
 from mcp.client import Client as Assistant
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
-from semlex import Client
 from semlex.cli.commands import mcp
 from semlex.cli.commands.mcp import CLIENTS
 from semlex.errors import ConnectionFailedError
 from semlex.server.mcp import server as mcp_server
 from semlex.server.mcp.access import Access
-from semlex.settings.table import Settings
 from tests.support.assistants import STATELESS
 from tests.support.http_server import settings_for
-from tests.support.shell import Shell
 
 
-def parsed(name: str, text: str) -> tuple[str, list[str]]:
+def parsed(name, text):
     """Command and arguments, as the assistant of that name reads them."""
     if name == "codex":
-        found: Any = tomllib.loads(text)["mcp_servers"]["semlex"]
+        found = tomllib.loads(text)["mcp_servers"]["semlex"]
     elif name == "claude-code":
         words = shlex.split(text)
         assert words[:5] == ["claude", "mcp", "add", "semlex", "--"]
@@ -41,7 +35,7 @@ def parsed(name: str, text: str) -> tuple[str, list[str]]:
 
 
 @pytest.mark.parametrize("name", CLIENTS)
-def test_the_options_are_repeated_with_absolute_paths(shell: Shell, name: str) -> None:
+def test_the_options_are_repeated_with_absolute_paths(shell, name):
     given = ["-c", "handbook", "-c", "it's", "--allow-writes", "--allow", "docs", "--role", "a b", "--model", "none"]
     done = shell("mcp", *given, "--print-config", name)
     command, arguments = parsed(name, done.stdout)
@@ -58,15 +52,9 @@ def test_the_options_are_repeated_with_absolute_paths(shell: Shell, name: str) -
     assert shell.environment["DATABASE_URL"] not in done.stdout + done.stderr
 
 
-def test_a_name_that_is_none_is_refused(shell: Shell) -> None:
-    assert "claude-desktop" in shell("mcp", "--print-config", "nobody", code=2).stderr
-    assert "address" in shell("mcp", "--http", "--print-config", "zed", code=2).stderr
-    assert "--allow-writes" in shell("mcp", "--allow", "docs", code=2).stderr
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["legacy", "auto", STATELESS])
-async def test_what_is_printed_serves_the_protocols_own_client(shell: Shell, mode: str) -> None:
+async def test_what_is_printed_serves_the_protocols_own_client(shell, mode):
     shell("index", "docs", "-c", "handbook", "--model", "none")
     url = shell.environment["DATABASE_URL"]
     done = shell("mcp", "-c", "handbook", "--database", url, "--print-config", "cursor")
@@ -77,10 +65,13 @@ async def test_what_is_printed_serves_the_protocols_own_client(shell: Shell, mod
         assert found.structured_content["hits"][0]["path"] == f"{shell.folder}/docs/keys.md:5"
 
 
-def test_searches_begin_as_the_settings_say(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[tuple[Client, Settings]] = []
+def test_mistakes_are_refused_and_searches_begin_as_the_settings_say(shell, monkeypatch):
+    assert "claude-desktop" in shell("mcp", "--print-config", "nobody", code=2).stderr
+    assert "address" in shell("mcp", "--http", "--print-config", "zed", code=2).stderr
+    assert "--allow-writes" in shell("mcp", "--allow", "docs", code=2).stderr
+    made = []
 
-    async def note(settings: Settings, role: str | None, *_: Any) -> None:
+    async def note(settings, role, *_):
         made.append((mcp._client(settings, role), settings))
 
     monkeypatch.setattr(mcp, "_over_pipes", note)
@@ -93,7 +84,7 @@ def test_searches_begin_as_the_settings_say(shell: Shell, monkeypatch: pytest.Mo
     assert [settings.calibration_of(name) for name in ("handbook", "other")] == [Path("/curve.json"), None]
 
 
-def test_a_model_in_a_folder_is_named_by_its_whole_path(shell: Shell) -> None:
+def test_a_model_in_a_folder_is_named_by_its_whole_path(shell):
     (shell.folder / "m").mkdir()
     models = ("--model", "./m", "--reranker", "cross-encoder:./m", "--chat-model", "ollama:x")
     done = shell("mcp", *models, "--tokenizer", "t.json", "--no-header", "--json", "--print-config", "cursor")
@@ -107,18 +98,18 @@ def test_a_model_in_a_folder_is_named_by_its_whole_path(shell: Shell) -> None:
     assert arguments[-1] == "Qwen/m"
 
 
-async def test_opening_that_is_cancelled_may_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_opening_that_is_cancelled_may_fail(monkeypatch):
     """The driver turns a cancellation into an error of its own now and then."""
-    ended: list[str] = []
+    ended = []
 
     class Opening:
-        async def initialize(self) -> None:
+        async def initialize(self):
             try:
                 await asyncio.Event().wait()
             except asyncio.CancelledError:
                 raise ConnectionFailedError("cancelled on the way") from None
 
-        async def close(self) -> None:
+        async def close(self):
             ended.append("closed")
 
     monkeypatch.setattr(mcp, "_client", lambda *_: Opening())

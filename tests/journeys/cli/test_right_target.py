@@ -1,38 +1,31 @@
 """Which server and which collection a command works on: what is typed counts, and what is printed says the same."""
 
-from __future__ import annotations
-
 import json
 import os
-from pathlib import Path
 
 import pytest
 
 from semlex.settings.sources import load_settings
-from tests.support.shell import Shell, run_here
+from tests.support.shell import run_here
 
 
 @pytest.fixture
-def handbook(shell: Shell) -> Shell:
+def handbook(shell):
     shell.environment["SEMLEX_EMBEDDING_MODEL"] = "none"
     shell("index", "docs", "-c", "handbook")
     return shell
 
 
-def names(shell: Shell) -> list[str]:
+def names(shell):
     return [entry["name"] for entry in shell.objects("collections")]
 
-
-# --- a folder or a server -------------------------------------------------------------------------------------------
 
 SOURCES = ("argument", "environment", "semlex.toml", "config.toml")
 
 
 @pytest.mark.parametrize("folder_says", SOURCES)
 @pytest.mark.parametrize("server_says", SOURCES)
-def test_the_nearer_of_folder_and_server_counts(
-    folder_says: str, server_says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_nearer_of_folder_and_server_counts(folder_says, server_says, tmp_path, monkeypatch):
     for name in os.environ:
         if name.startswith(("SEMLEX_", "RAG_", "PG")) or name == "DATABASE_URL":
             monkeypatch.delenv(name)
@@ -67,7 +60,7 @@ def test_the_nearer_of_folder_and_server_counts(
 
 
 @pytest.mark.slow
-def test_an_option_for_a_folder_leaves_the_server_of_the_environment_alone(shell: Shell, open_folder: Path) -> None:
+def test_an_option_for_a_folder_leaves_the_server_of_the_environment_alone(shell, open_folder):
     shell.environment["DATABASE_URL"] = "postgresql://nobody@127.0.0.1:1/production"
     shell.environment["SEMLEX_KEEP_ALIVE"] = "0"
     done = shell("collections", "drop", "handbook", "--yes", "--data-dir", str(open_folder), code=6)
@@ -75,48 +68,33 @@ def test_an_option_for_a_folder_leaves_the_server_of_the_environment_alone(shell
     assert f"Server: the embedded Postgres in {open_folder}/postgres" in done.stderr
 
 
-def test_a_folder_and_a_server_are_not_both_typed(shell: Shell) -> None:
+def test_a_folder_and_a_server_are_not_both_typed(shell):
     url = shell.environment["DATABASE_URL"]
     refused = shell("collections", "--database", url, "--data-dir", "scratch", code=2)
     assert "--database and --data-dir" in refused.stderr
     assert not (shell.folder / "scratch").exists()
 
 
-# --- options of groups ----------------------------------------------------------------------------------------------
-
-
-def test_an_option_before_the_command_of_a_group_counts(shell: Shell) -> None:
+def test_an_option_before_the_command_of_a_group_counts_or_is_refused(shell):
     shell("index", "docs", "-c", "handbook", "--model", "none")
     shell("index", "docs", "-c", "other", "--model", "none")
     assert shell("documents", "-c", "handbook", "outline", "keys.md").stdout.startswith("     1  Keys")
     assert "no index" in shell("fields", "-c", "handbook", "remove", "year", code=2).stderr
     assert json.loads(shell("config", "--json", "show").stdout.splitlines()[0])["name"]
-
-
-@pytest.mark.parametrize(
-    "line", ["jobs --limit 5 show x", "documents --vanished show keys.md", "serve --port 1 token list"]
-)
-def test_an_option_before_the_command_of_a_group_that_has_none_such_is_refused(shell: Shell, line: str) -> None:
-    refused = shell(*line.split(), code=2)
-    assert refused.stdout == ""
-    assert "No such option" in refused.stderr
-
-
-# --- the only collection --------------------------------------------------------------------------------------------
+    for line in ("jobs --limit 5 show x", "documents --vanished show keys.md", "serve --port 1 token list"):
+        refused = shell(*line.split(), code=2)  # no such command has this option
+        assert refused.stdout == ""
+        assert "No such option" in refused.stderr
 
 
 @pytest.mark.slow
-def test_a_preview_is_of_the_collection_that_is_written(handbook: Shell) -> None:
+def test_what_writes_takes_the_only_collection_and_previews_it(handbook):
     (handbook.folder / "docs" / "new.md").write_text("# New\n\nA new page.\n", encoding="utf-8")
     [preview] = handbook.objects("sync", "docs", "--dry-run")
     [done] = handbook.objects("sync", "docs")
     assert preview["plan"] == done["plan"]
     assert (done["run"]["added"], done["run"]["unchanged"]) == (1, 2)
     assert names(handbook) == ["handbook"]
-
-
-@pytest.mark.slow
-def test_what_writes_takes_the_only_collection(handbook: Shell) -> None:
     rows = handbook.folder / "rows.jsonl"
     rows.write_text(json.dumps({"content": "An apple.", "id": "a"}) + "\n", encoding="utf-8")
     assert "the only collection: handbook" in handbook("documents", "add", "rows.jsonl").stderr
@@ -129,11 +107,8 @@ def test_what_writes_takes_the_only_collection(handbook: Shell) -> None:
     assert sorted(names(handbook)) == ["default_collection", "handbook"]
 
 
-# --- commands in messages -------------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
-def test_the_remedy_after_try_names_its_collection(handbook: Shell) -> None:
+def test_the_remedy_after_try_names_its_collection(handbook):
     handbook("try", "docs", "keys")
     (handbook.folder / "docs" / "fruit.txt").unlink()
     told = " ".join(handbook("try", "docs", "keys").stderr.split())
@@ -145,7 +120,7 @@ def test_the_remedy_after_try_names_its_collection(handbook: Shell) -> None:
 
 
 @pytest.mark.slow
-def test_the_shells_remedies_name_the_collection_that_is_open(handbook: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_shells_remedies_name_the_collection_that_is_open(handbook, monkeypatch):
     from semlex.cli.commands import shell as session
 
     handbook("index", "docs", "-c", "other")

@@ -1,23 +1,22 @@
 """`semlex sync` and `semlex documents`."""
 
-from __future__ import annotations
-
 import shutil
-from pathlib import Path
 
 import pytest
 
 from semlex.errors import ConfigurationError
 from tests.support.followed import articles
 from tests.support.retrievers import sync_opened
-from tests.support.shell import Shell
 
 OPTIONS = ("-c", "c", "--model", "none")
 
 
 @pytest.mark.slow
-def test_what_a_synchronisation_says(shell: Shell) -> None:
+def test_a_synchronisation_reports_what_is_done_and_what_cannot_be_done(shell):
     docs = shell.folder / "docs"
+    assert "no such file or folder" in shell("sync", "nowhere", *OPTIONS, code=2).stderr
+    shell("status", "-c", "c", code=6)  # nothing was made for it
+    shell("sync", "docs", *OPTIONS, "--dry-run", code=6)
     done = shell("sync", "docs", *OPTIONS)
     assert "2 added, 0 changed, 0 moved, 0 deleted, 0 unchanged, 0 failed" in done.stderr
     (docs / "keys.md").rename(docs / "locks.md")
@@ -35,15 +34,6 @@ def test_what_a_synchronisation_says(shell: Shell) -> None:
     assert report["plan"]["moved"] == [{"source": "docs", "old": "keys.md", "new": "locks.md"}]
     assert "1 document without a file: kept" in shell("sync", "docs", *OPTIONS, "--keep-deleted").stderr
     assert "1 deleted" in shell("sync", "docs", *OPTIONS).stderr
-
-
-@pytest.mark.slow
-def test_what_cannot_be_done(shell: Shell) -> None:
-    docs = shell.folder / "docs"
-    assert "no such file or folder" in shell("sync", "nowhere", *OPTIONS, code=2).stderr
-    shell("status", "-c", "c", code=6)  # nothing was made for it
-    shell("sync", "docs", *OPTIONS, "--dry-run", code=6)
-    shell("sync", "docs", *OPTIONS)
     (docs / "bad.md").write_bytes(b"\0\1")
     failed = shell("sync", "docs", *OPTIONS, code=5)
     assert "bad.md" in failed.stderr
@@ -54,7 +44,7 @@ def test_what_cannot_be_done(shell: Shell) -> None:
 
 
 @pytest.mark.slow
-def test_documents_and_their_files(shell: Shell) -> None:
+def test_documents_and_their_files(shell):
     docs = shell.folder / "docs"
     shell("index", "docs", *OPTIONS)
     (docs / "keys.md").write_text("# Other keys\n", encoding="utf-8")
@@ -77,7 +67,7 @@ def test_documents_and_their_files(shell: Shell) -> None:
     assert {one["state"] for one in shell.objects("documents", "-c", "c")[:-1]} == {"unknown"}
 
 
-def test_documents_as_values(database_url: str, tmp_path: Path) -> None:
+def test_documents_as_values(database_url, tmp_path):
     with sync_opened(database_url, "none") as store:
         assert store.documents.list().documents == []
         (tmp_path / "a.md").write_text("a", encoding="utf-8")
@@ -89,7 +79,7 @@ def test_documents_as_values(database_url: str, tmp_path: Path) -> None:
             store.documents.list("other")
 
 
-def test_followed_tables_in_step(shell: Shell) -> None:
+def test_followed_tables_in_step(shell):
     url = shell.environment["DATABASE_URL"]
     with articles(url, rows=2) as table, sync_opened(url, "none", collection="c") as retriever:
         assert "no table is followed" in shell("sync", "-c", "c").stderr

@@ -1,99 +1,86 @@
 """Every finding, constructed: a collection is broken on purpose, and a whole one has none."""
 
-from __future__ import annotations
-
-import uuid
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
-import psycopg
 import pytest
-from psycopg import sql
 
 from semlex import IvfflatIndex, _core
 from semlex.diagnostics import checks
 from semlex.errors import CollectionNotFoundError
-from semlex.retriever.synchronous import SyncClient, SyncRetriever
+from semlex.retriever.synchronous import SyncClient
 from semlex.store import embedding_versions
 from semlex.store.indexes import choice
 from semlex.store.query import health
 from semlex.testing import HashEmbedder
-from semlex.types.checkups import SEVERITIES, Diagnosis, Finding
+from semlex.types.checkups import SEVERITIES
 from semlex.types.documents import Document
 from tests.support import onnx_models, second_migration
+from tests.support.databases import execute, new_role
+from tests.support.folders import folder_with
+from tests.support.retrievers import sync_opened
+from tests.support.waiting import held
 
 
-def opened(url: str, embedder: Any = None, **options: Any) -> SyncRetriever:
-    return SyncRetriever(url, embedder or HashEmbedder(8), use_reranking=False, **{"collection": "c"} | options)
+def opened(url, embedder=None, **options):
+    return sync_opened(url, embedder or 8, **{"collection": "c"} | options)
 
 
-def filled(url: str, count: int = 50) -> None:
+def filled(url, count=50):
     with opened(url) as retriever:
         retriever.add_documents([Document(f"text number{number}", id=f"d{number}") for number in range(count)])
 
 
-def execute(url: str, *statements: str | sql.Composed) -> None:
-    with psycopg.connect(url, autocommit=True) as connection:
-        for statement in statements:
-            connection.execute(statement)
-
-
-def diagnosis(url: str, embedder: Any = None, **options: Any) -> Diagnosis:
+def diagnosis(url, embedder=None, **options):
     with SyncClient(url, embedder or HashEmbedder(8), use_reranking=False) as client:
         return client.diagnose(**options)
 
 
-def findings(url: str, embedder: Any = None) -> list[Finding]:
+def findings(url, embedder=None):
     """What is wrong but for the server's settings, which are those of a server for tests."""
     return [finding for finding in diagnosis(url, embedder).findings if finding.code != "setting"]
 
 
-def only(url: str, embedder: Any = None) -> Finding:
+def only(url, code, severity=None, what="", embedder=None):
+    """The only finding, which is this one."""
     (finding,) = findings(url, embedder)
+    assert finding.code == code
+    assert severity in (finding.severity, None)
+    assert what in finding.what
     return finding
 
 
 @pytest.fixture
-def docs(tmp_path: Path) -> Path:
-    folder = tmp_path / "docs"
-    folder.mkdir()
-    (folder / "one.md").write_text("# One\n\nA lion sleeps in the grass.\n", encoding="utf-8")
-    (folder / "two.md").write_text("# Two\n\nA banana is yellow.\n", encoding="utf-8")
-    return folder
+def docs(tmp_path):
+    one, two = "# One\n\nA lion sleeps in the grass.\n", "# Two\n\nA banana is yellow.\n"
+    return folder_with(tmp_path / "docs", {"one.md": one, "two.md": two})
 
 
 @pytest.fixture
-def indexed(database_url: str, docs: Path) -> str:
+def indexed(database_url, docs):
     with opened(database_url) as retriever:
         retriever.index(docs)
         retriever.add_texts(["an added text"])
     return database_url
 
 
-def test_a_whole_collection_has_none(indexed: str) -> None:
+def test_a_server_without_collections_has_none(database_url):
+    found = diagnosis(database_url)
+    assert (found.collections, found.is_well, found.not_checked) == ((), True, ())
+
+
+def test_a_whole_collection_has_none(indexed):
     found = diagnosis(indexed)
     assert [finding for finding in found.findings if finding.code != "setting"] == []
     assert found.is_well
     assert (found.schema, found.collections) == ("semlex", ("c",))
     # What a model that is not one reads at most is not known.
     assert [skipped.check for skipped in found.not_checked] == ["chunks that the model cuts"]
+    assert diagnosis(f"{indexed} options='-c default_transaction_read_only=on'").is_well
 
 
-def test_a_server_without_collections_has_none(database_url: str) -> None:
-    found = diagnosis(database_url)
-    assert (found.collections, found.is_well, found.not_checked) == ((), True, ())
-
-
-def test_without_pgvector(empty_database_url: str) -> None:
-    finding = only(empty_database_url)
-    assert (finding.code, finding.severity, finding.command) == (
-        "pgvector_missing",
-        "error",
-        "CREATE EXTENSION vector;",
-    )
+def test_without_pgvector(empty_database_url):
+    finding = only(empty_database_url, "pgvector_missing", "error")
+    assert finding.command == "CREATE EXTENSION vector;"
     assert "superuser" in finding.remedy
-    execute(empty_database_url, str(finding.command))
+    execute(empty_database_url, finding.command)
     assert findings(empty_database_url) == []
 
 
@@ -122,7 +109,7 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(("code", "severity", "statement"), BROKEN)
-def test_what_is_broken_is_found(indexed: str, code: str, severity: str, statement: str) -> None:
+def test_what_is_broken_is_found(indexed, code, severity, statement):
     execute(indexed, statement)
     found = diagnosis(indexed)
     told = {finding.code: finding for finding in found.findings}
@@ -138,10 +125,9 @@ def test_what_is_broken_is_found(indexed: str, code: str, severity: str, stateme
         ]
 
 
-def test_a_collection_that_an_older_version_made(indexed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_collection_that_an_older_version_made(indexed, monkeypatch):
     second_migration.install(monkeypatch.setattr)
-    finding = only(indexed)
-    assert (finding.code, finding.severity, finding.command) == ("collection_old", "hint", "semlex maintain migrate")
+    assert only(indexed, "collection_old", "hint").command == "semlex maintain migrate"
     found = diagnosis(indexed)
     assert (found.is_well, [skipped.check for skipped in found.not_checked]) == (True, ["all checks of rows"])
     with SyncClient(indexed, "none", use_reranking=False) as client:
@@ -149,17 +135,13 @@ def test_a_collection_that_an_older_version_made(indexed: str, monkeypatch: pyte
     assert findings(indexed) == []
 
 
-COLUMNS = (
-    "document_id, chunk_no, chunk_type, source_document, chapter_title, section_title, subsection_title, "
-    "summary, context, chunk_text, content_hash, metadata, child_ids, created_at, updated_at"
-)
-WRITTEN_WITHOUT = sql.SQL(
-    "INSERT INTO semlex.c_chunk (chunk_id, {0}) SELECT 'x', {0} FROM semlex.c_chunk LIMIT 1"
-).format(sql.SQL(COLUMNS))
-
-
-def test_a_chunk_that_was_written_without_semlex(indexed: str) -> None:
-    execute(indexed, WRITTEN_WITHOUT)
+def test_a_chunk_that_was_written_without_semlex(indexed):
+    columns = (
+        "document_id, chunk_no, chunk_type, source_document, chapter_title, section_title, subsection_title, "
+        "summary, context, chunk_text, content_hash, metadata, child_ids, created_at, updated_at"
+    )
+    chunk = f"SELECT 'x', {columns} FROM semlex.c_chunk LIMIT 1"  # noqa: S608 - a test's own
+    execute(indexed, f"INSERT INTO semlex.c_chunk (chunk_id, {columns}) {chunk}")
     assert {finding.code for finding in findings(indexed)} == {"chunks_not_indexed", "vectors_missing"}
     with opened(indexed) as retriever:
         retriever.indexes.rebuild_keyword()
@@ -167,47 +149,40 @@ def test_a_chunk_that_was_written_without_semlex(indexed: str) -> None:
     assert findings(indexed) == []
 
 
-@pytest.mark.parametrize("table", ["vectors_orphaned", "index_invalid", "table_unknown"])
-def test_commands_in_sql_help(indexed: str, table: str) -> None:
-    execute(indexed, *[statement for code, _, statement in BROKEN if code == table and "_pkey" not in statement])
-    if table == "index_invalid":
-        index = "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'semlex.c_source_key'::regclass"
-        execute(indexed, index)
-    finding = only(indexed)
-    assert (finding.code, finding.command is None) == (table, False)
-    execute(indexed, str(finding.command))
-    assert table not in {finding.code for finding in findings(indexed)}
+def test_commands_in_sql_help(indexed):
+    index = "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'semlex.c_source_key'::regclass"
+    broken = [(code, statement) for code, _, statement in BROKEN if code in ("vectors_orphaned", "table_unknown")]
+    for code, statement in (*broken, ("index_invalid", index)):
+        execute(indexed, statement)
+        execute(indexed, only(indexed, code).command)
+        assert findings(indexed) == []
 
 
-def test_a_change_of_the_model_that_was_left(indexed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_of_the_model_that_was_left(indexed, monkeypatch):
     execute(
         indexed,
         "INSERT INTO semlex.embedding_version "
         "(version, building, name, identity_key, model, revision, dimensions, storage, created_at) "
         "SELECT 2, true, name, 'k', 'tests/other', revision, dimensions, storage, created_at "
-        "FROM semlex.embedding_version",
+        "FROM semlex.embedding_version;"
         "CREATE TABLE semlex.c_embedding_2 (LIKE semlex.c_embedding_1 INCLUDING ALL)",
     )
-    finding = only(indexed)
-    assert finding.code == "reembed_left"
-    assert finding.command == "semlex models set tests/other --collection c"
+    assert only(indexed, "reembed_left").command == "semlex models set tests/other --collection c"
     # The server's clock has stepped back: no run has as much time left.
     execute(indexed, "UPDATE semlex.embedding_version SET run_until = now() + interval '1 hour' WHERE version = 2")
-    assert only(indexed).code == "reembed_left"
+    only(indexed, "reembed_left")
     # One that a process is at.
     monkeypatch.setattr(embedding_versions, "RUN_SECONDS", 3600.0)
     assert findings(indexed) == []
 
 
-def test_another_model_is_configured(indexed: str) -> None:
-    finding = only(indexed, HashEmbedder(16))
-    assert (finding.code, finding.severity) == ("model_differs", "error")
-    assert "semlex.testing/hash@1/8/" in finding.what
+def test_another_model_is_configured(indexed):
+    only(indexed, "model_differs", "error", "semlex.testing/hash@1/8/", HashEmbedder(16))
     execute(indexed, "UPDATE semlex.embedding_version SET model = 'elsewhere/other', identity_key = 'k'")
-    assert only(indexed).code == "model_differs"
+    only(indexed, "model_differs")
 
 
-def test_files_of_one_onnx_folder_are_different_models(database_url: str, tmp_path: Path) -> None:
+def test_files_of_one_onnx_folder_are_different_models(database_url, tmp_path):
     folder = onnx_models.write_folder(tmp_path / "model", file="full.onnx")
     onnx_models.write_graph(folder / "small.onnx", int8=True)
     full, small = f"onnx:{folder}#full.onnx", f"onnx:{folder}#small.onnx"
@@ -218,105 +193,86 @@ def test_files_of_one_onnx_folder_are_different_models(database_url: str, tmp_pa
         assert [one.code for one in client.diagnose().findings if one.code != "setting"] == []
         assert client.collection("c").search("lion").mode == "hybrid"
     assert findings(database_url, full) == []
-    finding = only(database_url, small)
-    assert (finding.code, "#small.onnx" in finding.what, "#full.onnx" in finding.what) == ("model_differs", True, True)
+    assert "#full.onnx" in only(database_url, "model_differs", what="#small.onnx", embedder=small).what
 
 
-def test_a_name_of_the_database_is_not_followed(indexed: str) -> None:
+def test_a_name_of_the_database_is_not_followed(indexed):
     """Neither a server nor a folder that a row names is asked; the finding names what stands in the way."""
     for name in ("http://127.0.0.1:9/v1#model", "/no/such/folder", "nobody/has-this-model"):
-        with psycopg.connect(indexed) as connection:
-            connection.execute("UPDATE semlex.embedding_version SET model = %s", [name])
+        execute(indexed, "UPDATE semlex.embedding_version SET model = %s", [name])
         with SyncClient(indexed, use_reranking=False) as client:
             (finding,) = [one for one in client.diagnose().findings if one.code != "setting"]
         assert (finding.code, finding.severity) == ("model_missing", "warning")
         assert name in finding.what
-        with SyncClient(indexed, "none", use_reranking=False) as client:
-            assert client.diagnose().is_well
+        assert diagnosis(indexed, "none").is_well
 
 
-def test_chunks_that_the_model_cuts(indexed: str) -> None:
+def test_chunks_that_the_model_cuts(indexed):
     class ShortEmbedder(HashEmbedder):
         max_tokens = 20
 
     assert findings(indexed, ShortEmbedder(8)) == []
     execute(indexed, "UPDATE semlex.c_chunk SET token_count = 21 WHERE chunk_text LIKE '%lion%'")
-    finding = only(indexed, ShortEmbedder(8))
-    assert (finding.code, "1 chunk with more tokens" in finding.what) == ("chunks_cut", True)
+    only(indexed, "chunks_cut", what="1 chunk with more tokens", embedder=ShortEmbedder(8))
 
 
-def test_documents_without_text(database_url: str, docs: Path) -> None:
+def test_documents_without_text(database_url, docs):
     (docs / "empty.md").write_text("", encoding="utf-8")
     with opened(database_url) as retriever:
         retriever.index(docs)
-    finding = only(database_url)
-    assert (finding.code, finding.severity) == ("documents_empty", "hint")
-    assert "1 document without text" in finding.what
+    only(database_url, "documents_empty", "hint", "1 document without text")
 
 
-def test_near_duplicates(database_url: str) -> None:
+def test_near_duplicates(database_url):
     text = "this chunk says the very same thing as the others do in the same words as number"
     with opened(database_url) as retriever:
         retriever.add_texts([f"{text} {number}" for number in range(20)])
-    finding = only(database_url)
-    assert (finding.code, finding.severity) == ("near_duplicates", "hint")
-    assert "19 near-duplicates among 20 chunks" in finding.what
+    only(database_url, "near_duplicates", "hint", "19 near-duplicates among 20 chunks")
 
 
-def test_tombstones(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tombstones(database_url, monkeypatch):
     monkeypatch.setattr(checks, "MIN_TOMBSTONES", 1)
     filled(database_url)
     assert findings(database_url) == []
     with opened(database_url) as retriever:
         retriever.delete([f"d{number}" for number in range(20)])
-    finding = only(database_url)
-    assert (finding.code, finding.severity) == ("tombstones", "hint")
-    assert "20 tombstones among the 50 chunks" in finding.what
-    with opened(database_url) as retriever:
+        only(database_url, "tombstones", "hint", "20 tombstones among the 50 chunks")
         retriever.indexes.optimize()
     assert findings(database_url) == []
 
 
-def test_dead_rows(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dead_rows(database_url, monkeypatch):
     monkeypatch.setattr(checks, "MIN_DEAD_ROWS", 10)
     filled(database_url)
-    with psycopg.connect(database_url, autocommit=True) as connection:
-        connection.execute("ALTER TABLE semlex.c_chunk SET (autovacuum_enabled = off)")
-        for _ in range(3):
-            connection.execute("UPDATE semlex.c_chunk SET token_count = 1")
-        connection.execute("SELECT pg_stat_force_next_flush()")
+    update = "UPDATE semlex.c_chunk SET token_count = 1;"
+    execute(database_url, f"ALTER TABLE semlex.c_chunk SET (autovacuum_enabled = off); {update * 3}")
     found = {finding.code: finding for finding in findings(database_url)}
     assert " live rows in " in found["dead_rows"].what
     execute(database_url, "VACUUM (ANALYZE) semlex.c_chunk")
     assert findings(database_url) == []
 
 
-def test_missing_indexes(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    filled(database_url, 30)
+def test_missing_indexes(database_url, monkeypatch):
+    """One that was asked for is missing whatever the number of rows."""
+    filled(database_url)
     monkeypatch.setattr(checks, "INDEX_FROM_ROWS", 20)
-    found = findings(database_url)
-    assert [(one.code, one.command) for one in found] == [
-        ("vector_index_missing", "semlex maintain create-index --collection c"),
-        ("index_missing", "semlex maintain create-index --collection c"),
-    ]
+    create = "semlex maintain create-index --collection c"
+    expected = [("vector_index_missing", create), ("index_missing", create)]
+    assert [(one.code, one.command) for one in findings(database_url)] == expected
     with opened(database_url) as retriever:
         retriever.indexes.create()
     assert findings(database_url) == []
-
-
-def test_an_index_that_was_asked_for_and_dropped(database_url: str) -> None:
-    """It is missing whatever the number of rows."""
-    filled(database_url)
+    monkeypatch.undo()
     with opened(database_url) as retriever:
         (name,) = [one for one in retriever.indexes.create(IvfflatIndex(lists=2)) if "ivfflat" in one]
     assert "vector_index_missing" not in {one.code for one in findings(database_url)}
     execute(database_url, f"DROP INDEX semlex.c_{name}")
-    assert only(database_url).code == "vector_index_missing"
+    only(database_url, "vector_index_missing")
     assert choice.INDEX_FROM_ROWS > 50
 
 
 @pytest.mark.slow
-def test_recall_is_measured(database_url: str) -> None:
+def test_recall_is_measured(database_url):
     """An index that looks into one of many lists misses most; one that looks into all of them misses nothing."""
     filled(database_url, 600)
     with opened(database_url) as retriever:
@@ -329,8 +285,7 @@ def test_recall_is_measured(database_url: str) -> None:
     assert first.is_well
     with opened(database_url) as retriever:
         retriever.indexes.create(IvfflatIndex(lists=60, probes=1))
-    with psycopg.connect(database_url, autocommit=True) as connection:
-        connection.execute("ALTER ROLE CURRENT_USER SET enable_seqscan = off")  # a planner that is sure of its index
+    execute(database_url, "ALTER ROLE CURRENT_USER SET enable_seqscan = off")  # a planner that is sure of its index
     try:
         found = diagnosis(database_url)
     finally:
@@ -340,7 +295,7 @@ def test_recall_is_measured(database_url: str) -> None:
     assert finding.severity == "warning"
 
 
-def test_recall_without_time_is_told(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recall_without_time_is_told(database_url, monkeypatch):
     filled(database_url, 30)
     with opened(database_url) as retriever:
         retriever.indexes.create(IvfflatIndex(lists=2))
@@ -348,10 +303,10 @@ def test_recall_without_time_is_told(database_url: str, monkeypatch: pytest.Monk
     assert "recall of the vector index" in {skipped.check for skipped in diagnosis(database_url).not_checked}
 
 
-def test_large_tables_are_sampled(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_tables_are_sampled(database_url, monkeypatch):
     """A share of the rows is looked at, which is said, and what is wrong with all of them is found."""
     filled(database_url, 2_000)
-    execute(database_url, "DELETE FROM semlex.c_embedding_1", "ANALYZE semlex.c_chunk")
+    execute(database_url, "DELETE FROM semlex.c_embedding_1; ANALYZE semlex.c_chunk")
     monkeypatch.setattr(health, "MAX_ROWS", 100)
     found = diagnosis(database_url)
     (finding,) = [one for one in found.findings if one.code == "vectors_missing"]
@@ -361,137 +316,113 @@ def test_large_tables_are_sampled(database_url: str, monkeypatch: pytest.MonkeyP
     assert 0 < int(looked.what.split()[0]) <= 100
 
 
-def test_questions_without_hits(indexed: str) -> None:
-    def ask(count: int, hits: int) -> None:
-        with psycopg.connect(indexed, autocommit=True) as connection:
-            for _ in range(count):
-                connection.execute(
-                    "INSERT INTO semlex.c_query_log VALUES (%s, now(), '\\x00', NULL, 'hybrid', false, %s)",
-                    [uuid.uuid4(), hits],
-                )
+def test_questions_without_hits(indexed):
+    def ask(count, hits):
+        query = "SELECT gen_random_uuid(), now(), '\\x00', NULL, 'hybrid', false, %s FROM generate_series(1, %s)"
+        execute(indexed, f"INSERT INTO semlex.c_query_log {query}", [hits, count])
 
     ask(8, 1)
     ask(1, 0)
     assert findings(indexed) == []
     ask(2, 0)
-    finding = only(indexed)
-    assert (finding.code, finding.severity) == ("queries_without_hits", "hint")
-    assert "11 queries in 30 days, of which 3 found nothing" in finding.what
+    only(indexed, "queries_without_hits", "hint", "11 queries in 30 days, of which 3 found nothing")
 
 
 # --- roles, standbys, time ------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def role(indexed: str) -> Any:
-    name = f"semlex_doctor_{uuid.uuid4().hex[:8]}"
-    execute(indexed, f"CREATE ROLE {name} LOGIN")
-    yield name
-    execute(indexed, f"DROP OWNED BY {name}", f"DROP ROLE {name}")
+def role(indexed):
+    with new_role(indexed) as name:
+        yield name
 
 
-READ = "GRANT USAGE ON SCHEMA semlex TO {0}; GRANT SELECT ON ALL TABLES IN SCHEMA semlex TO {0}"
-REVOKE = "REVOKE SELECT ON semlex.c_source FROM {0}"
-WRITE = "GRANT INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA semlex TO {0}"
-
-
-def test_what_a_role_may_not_do(indexed: str, role: str) -> None:
+def test_what_a_role_may_not_do(indexed, role):
     url = f"{indexed} user={role}"
-    finding = only(url)
-    assert (finding.code, finding.severity) == ("privilege_read", "error")
+    finding = only(url, "privilege_read", "error")
     assert [skipped.check for skipped in diagnosis(url).not_checked] == ["collections"]
-    execute(indexed, str(finding.command))  # the command helps
-    finding = only(url)
-    assert (finding.code, finding.severity) == ("privilege_write", "hint")
-    execute(indexed, str(finding.command))
-    finding = only(url)
-    assert (finding.code, finding.severity) == ("privilege_migrate", "hint")
-    execute(indexed, f"GRANT {_owner(indexed)} TO {role}")
+    execute(indexed, finding.command)  # the command helps
+    execute(indexed, only(url, "privilege_write", "hint").command)
+    only(url, "privilege_migrate", "hint")
+    [(owner,)] = execute(indexed, "SELECT current_user")
+    execute(indexed, f"GRANT {owner} TO {role}")
     assert findings(url) == []
 
 
-def test_a_role_that_may_not_make_the_schema(indexed: str, role: str) -> None:
-    def found() -> list[Finding]:
+def test_a_role_that_may_not_make_the_schema(indexed, role):
+    def found():
         with SyncClient(f"{indexed} user={role}", HashEmbedder(8), schema=f"of_{role}") as client:
             return [one for one in client.diagnose().findings if one.code == "privilege_create"]
 
     (finding,) = found()
     assert (finding.severity, finding.where) == ("warning", f"schema of_{role}")
-    execute(indexed, str(finding.command))  # the command helps
+    execute(indexed, finding.command)  # the command helps
     assert found() == []
 
 
-def _owner(url: str) -> str:
-    with psycopg.connect(url) as connection:
-        return connection.info.user
-
-
-def test_a_table_that_may_not_be_read(indexed: str, role: str) -> None:
-    execute(indexed, READ.format(role), WRITE.format(role), REVOKE.format(role))
+def test_a_table_that_may_not_be_read(indexed, role):
+    execute(indexed, f"GRANT USAGE ON SCHEMA semlex TO {role}")
+    execute(indexed, f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA semlex TO {role}")
+    execute(indexed, f"REVOKE SELECT ON semlex.c_source FROM {role}")  # noqa: S608 - a test's own
     found = diagnosis(f"{indexed} user={role}")
     (finding,) = [one for one in found.findings if one.code == "privilege_read"]
     assert "c_source" in finding.what
-    assert ("orphaned rows", "this role may not read the tables that the check needs") in {
-        (skipped.check, skipped.reason) for skipped in found.not_checked
-    }
-
-
-def test_a_read_only_connection(indexed: str) -> None:
-    found = diagnosis(f"{indexed} options='-c default_transaction_read_only=on'")
-    assert found.is_well
+    reason = "this role may not read the tables that the check needs"
+    assert ("orphaned rows", reason) in {(skipped.check, skipped.reason) for skipped in found.not_checked}
 
 
 @pytest.mark.slow
-def test_what_takes_too_long_is_told(indexed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_takes_too_long_is_told(indexed):
     """A check that the server cancels is one that was not made; the others go on."""
-    with psycopg.connect(indexed) as locking:
-        locking.execute("LOCK TABLE semlex.c_source IN ACCESS EXCLUSIVE MODE")
+    with held(indexed, "semlex.c_source"):
         found = diagnosis(indexed)
     assert found.not_checked[0].check == "orphaned rows"
     assert "lock" in found.not_checked[0].reason
     assert {"chunks that the model cuts"} < {skipped.check for skipped in found.not_checked}
 
 
-def test_one_collection_of_several(indexed: str) -> None:
+def test_one_collection_is_looked_at_alone(indexed):
     with opened(indexed, collection="other") as retriever:
         retriever.add_texts(["a text"])
     assert diagnosis(indexed).collections == ("c", "other")
-    told: list[str] = []
+    told = []
     found = diagnosis(indexed, collection="other", tell=told.append)
     assert found.collections == ("other",)
     assert told[:2] == ["the models that are configured here", "the server"]
     assert {line.split(":")[0] for line in told[2:]} == {"other"}
     with pytest.raises(CollectionNotFoundError, match="nothere"):
         diagnosis(indexed, collection="nothere")
+    execute(indexed, "DROP TABLE semlex.other_segment; CREATE TABLE semlex.nobodys ()")
+    whole, alone = ({one.code for one in diagnosis(indexed, **of).findings} for of in ({}, {"collection": "c"}))
+    assert whole - alone == {"table_missing", "table_unknown"}
 
 
-def test_nothing_is_written(indexed: str) -> None:
-    def written() -> list[Any]:
-        with psycopg.connect(indexed, autocommit=True) as connection:
-            return connection.execute(
-                "SELECT c.oid::regclass::text, pg_relation_size(c.oid), c.reltuples, c.xmin::text FROM pg_class AS c "
-                "JOIN pg_namespace AS n ON n.oid = c.relnamespace AND n.nspname = 'semlex' ORDER BY 1"
-            ).fetchall()
+def test_nothing_is_written(indexed):
+    def written():
+        return execute(
+            indexed,
+            "SELECT c.oid::regclass::text, pg_relation_size(c.oid), c.reltuples, c.xmin::text FROM pg_class AS c "
+            "JOIN pg_namespace AS n ON n.oid = c.relnamespace AND n.nspname = 'semlex' ORDER BY 1",
+        )
 
     before = written()
     diagnosis(indexed)
     assert written() == before
 
 
-def test_the_analyzer_that_is_compared_is_that_of_today() -> None:
+def test_the_analyzer_that_is_compared_is_that_of_today():
     assert _core.ANALYZER_VERSION > 0
-    works: list[Callable[..., Any]] = [check.work for check in checks.CHECKS]
-    assert checks.check_keyword_index in works
+    assert checks.check_keyword_index in [check.work for check in checks.CHECKS]
 
 
-def test_every_schema_is_looked_at_within_the_limits(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_schema_is_looked_at_within_the_limits(database_url, monkeypatch):
     filled(database_url, 3)
     with opened(database_url, schema="another") as other:
         other.add_texts(["a"])
     limits = []
     look = health._in_schema
 
-    async def watched(connection: Any, schema: str, only: Any) -> Any:
+    async def watched(connection, schema, only):
         found = await look(connection, schema, only)
         cursor = await connection.execute(
             "SELECT current_setting('lock_timeout'), current_setting('transaction_read_only'), "
@@ -507,19 +438,8 @@ def test_every_schema_is_looked_at_within_the_limits(database_url: str, monkeypa
     assert limits[0][:2] == ("2s", "on")
 
 
-def test_one_collection_is_looked_at_alone(database_url: str) -> None:
-    filled(database_url, 3)
-    with opened(database_url, collection="second") as other:
-        other.add_texts(["a"])
-    execute(database_url, "DROP TABLE semlex.second_segment", "CREATE TABLE semlex.nobodys ()")
-    found = [{one.code for one in diagnosis(database_url, **options).findings} for options in ({}, {"collection": "c"})]
-    assert found[0] - found[1] == {"table_missing", "table_unknown"}
-
-
-def test_a_log_that_is_missing_is_made_again(database_url: str) -> None:
+def test_a_log_that_is_missing_is_made_again(database_url):
     filled(database_url, 3)
     execute(database_url, "DROP TABLE semlex.c_query_log")
-    (finding,) = findings(database_url)
-    assert (finding.code, finding.severity) == ("table_missing", "warning")
-    execute(database_url, *str(finding.command).split(";")[:-1])
+    execute(database_url, only(database_url, "table_missing", "warning").command)
     assert findings(database_url) == []
