@@ -18,9 +18,8 @@ def test_what_is_missing_is_built(filled):
     said = filled("maintain", "create-index", "-c", "notes").stderr
     assert "vectors: an index of about" in said
     assert "hnsw_1" in said
-    assert filled.objects("maintain", "create-index", "-c", "notes", "--json") == [
-        {"built": [], "busy": [], "dropped": [], "warnings": []}
-    ]
+    nothing = {"built": [], "busy": [], "dropped": [], "warnings": []}
+    assert filled.objects("maintain", "create-index", "-c", "notes") == [nothing]
     (figures,) = filled.objects("status", "-c", "notes", "--json")
     (index,) = figures["vector_indexes"]
     assert (index["name"], index["kind"], index["valid"]) == ("notes_hnsw_1", "hnsw", True)

@@ -15,11 +15,10 @@ MODEL = ("--model", "none")
 def test_a_job_from_its_submission_to_its_end(shell):
     assert "semlex jobs submit" in shell("jobs").stderr
     assert shell.objects("jobs") == []
-    (job,) = shell.objects(
-        "jobs", "submit", "index", "docs", "-c", "book", *MODEL, "--priority", "3", "--unique-key", "k"
-    )
+    submit = ("jobs", "submit", "index", "docs", "-c", "book", *MODEL, "--unique-key", "k")
+    (job,) = shell.objects(*submit, "--priority", "3")
     assert (job["state"], job["arguments"]) == ("queued", {"paths": [str(shell.folder / "docs")]})
-    (same,) = shell.objects("jobs", "submit", "index", "docs", "-c", "book", *MODEL, "--unique-key", "k")
+    (same,) = shell.objects(*submit)
     assert same["id"] == job["id"]
     assert job["id"] in shell("jobs").stdout
     done = shell("worker", "--drain", "--allow", "docs", *MODEL)
@@ -53,9 +52,8 @@ def test_documents_and_options_are_given_as_json(shell):
     assert {job["kind"]: job["state"] for job in shell.objects("jobs")} == {"add": "done", "index": "done"}
     found = shell.objects("search", "lion", "-c", "book", "--filter", "year == 2026", *MODEL)
     assert [hit["id"] for hit in found if "id" in hit] == ["lion"]
-    assert [one["source_document"] for one in shell.objects("documents", "-c", "book") if "source_document" in one] == [
-        "fruit.txt"
-    ]
+    documents = shell.objects("documents", "-c", "book")
+    assert [one["source_document"] for one in documents if "source_document" in one] == ["fruit.txt"]
 
 
 @pytest.mark.slow

@@ -34,22 +34,31 @@ def parsed(name, text):
     return found["command"], found["args"]
 
 
-@pytest.mark.parametrize("name", CLIENTS)
-def test_the_options_are_repeated_with_absolute_paths(shell, name):
+def test_the_options_are_repeated_with_absolute_paths(shell):
     given = ["-c", "handbook", "-c", "it's", "--allow-writes", "--allow", "docs", "--role", "a b", "--model", "none"]
-    done = shell("mcp", *given, "--print-config", name)
-    command, arguments = parsed(name, done.stdout)
-    assert command == sys.executable
-    assert arguments[:3] == ["-m", "semlex", "mcp"]
-    options = arguments[3:]
-    assert options[options.index("--allow") + 1] == str(shell.folder / "docs")
-    assert [options[at + 1] for at, word in enumerate(options) if word == "--collection"] == ["handbook", "it's"]
-    assert options[options.index("--role") + 1] == "a b"
-    assert "--allow-writes" in options
-    assert "--http" not in options
-    # The assistant starts it without this environment; an address may hold a password, and is not printed.
-    assert "database_url comes from DATABASE_URL" in done.stderr
-    assert shell.environment["DATABASE_URL"] not in done.stdout + done.stderr
+    for name in CLIENTS:
+        done = shell("mcp", *given, "--print-config", name)
+        command, arguments = parsed(name, done.stdout)
+        assert (command, arguments[:3]) == (sys.executable, ["-m", "semlex", "mcp"])
+        options = arguments[3:]
+        assert options[options.index("--allow") + 1] == str(shell.folder / "docs")
+        assert [options[at + 1] for at, word in enumerate(options) if word == "--collection"] == ["handbook", "it's"]
+        assert options[options.index("--role") + 1] == "a b"
+        assert "--allow-writes" in options
+        assert "--http" not in options
+        # The assistant starts it without this environment; an address may hold a password, and is not printed.
+        assert "database_url comes from DATABASE_URL" in done.stderr
+        assert shell.environment["DATABASE_URL"] not in done.stdout + done.stderr
+    (shell.folder / "m").mkdir()
+    models = ("--model", "./m", "--reranker", "cross-encoder:./m", "--chat-model", "ollama:x")
+    done = shell("mcp", *models, "--tokenizer", "t.json", "--no-header", "--json", "--print-config", "cursor")
+    path = str(shell.folder / "m")
+    expected = {"--model": path, "--reranker": f"cross-encoder:{path}", "--chat-model": "ollama:x"}
+    expected["--tokenizer"] = str(shell.folder / "t.json")
+    options = parsed("cursor", done.stdout)[1][3:]
+    assert dict(zip(options[::2], options[1::2], strict=True)) == expected
+    _, arguments = parsed("cursor", shell("mcp", "--model", "Qwen/m", "--print-config", "cursor").stdout)
+    assert arguments[-1] == "Qwen/m"
 
 
 @pytest.mark.slow
@@ -82,20 +91,6 @@ def test_mistakes_are_refused_and_searches_begin_as_the_settings_say(shell, monk
     begin = client._search_defaults
     assert (begin["top_k"], begin["fusion"], begin["min_similarity"]) == (7, "rrf", 0.5)
     assert [settings.calibration_of(name) for name in ("handbook", "other")] == [Path("/curve.json"), None]
-
-
-def test_a_model_in_a_folder_is_named_by_its_whole_path(shell):
-    (shell.folder / "m").mkdir()
-    models = ("--model", "./m", "--reranker", "cross-encoder:./m", "--chat-model", "ollama:x")
-    done = shell("mcp", *models, "--tokenizer", "t.json", "--no-header", "--json", "--print-config", "cursor")
-    _, arguments = parsed("cursor", done.stdout)
-    path = str(shell.folder / "m")
-    expected = {"--model": path, "--reranker": f"cross-encoder:{path}", "--chat-model": "ollama:x"}
-    expected["--tokenizer"] = str(shell.folder / "t.json")
-    options = arguments[3:]
-    assert dict(zip(options[::2], options[1::2], strict=True)) == expected
-    _, arguments = parsed("cursor", shell("mcp", "--model", "Qwen/m", "--print-config", "cursor").stdout)
-    assert arguments[-1] == "Qwen/m"
 
 
 async def test_opening_that_is_cancelled_may_fail(monkeypatch):

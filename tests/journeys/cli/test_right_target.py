@@ -26,9 +26,6 @@ SOURCES = ("argument", "environment", "semlex.toml", "config.toml")
 @pytest.mark.parametrize("folder_says", SOURCES)
 @pytest.mark.parametrize("server_says", SOURCES)
 def test_the_nearer_of_folder_and_server_counts(folder_says, server_says, tmp_path, monkeypatch):
-    for name in os.environ:
-        if name.startswith(("SEMLEX_", "RAG_", "PG")) or name == "DATABASE_URL":
-            monkeypatch.delenv(name)
     (tmp_path / "own").mkdir()
     own = tmp_path / "own" / "config.toml"
     monkeypatch.setenv("SEMLEX_CONFIG", str(own))

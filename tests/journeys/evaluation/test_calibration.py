@@ -7,7 +7,6 @@ import json
 from dataclasses import replace
 from unittest.mock import AsyncMock
 
-import psycopg
 import pytest
 
 from semlex import Client, Document, PostgreSQLRetriever, SyncClient
@@ -16,6 +15,8 @@ from semlex.evaluation import calibrate, read_judged_set
 from semlex.retriever.embeddings import Embeddings
 from semlex.retriever.handle import read_curve, write_curve
 from semlex.testing import HashEmbedder
+from tests.support.databases import execute
+from tests.support.folders import folder_with
 from tests.support.retrievers import sync_opened
 from tests.support.two_models import NAME, new_model, old_model, opened
 
@@ -181,8 +182,7 @@ async def test_a_file_stands_in_for_the_database(url, curve, retriever, tmp_path
 
 def test_what_cannot_be_read_is_told_and_the_hits_stand(url, curve, retriever):
     retriever.embeddings.store_calibration(curve)
-    with psycopg.connect(url) as connection:
-        connection.execute("UPDATE semlex.embedding_version SET calibration = calibration || '{\"format\": 99}'")
+    execute(url, "UPDATE semlex.embedding_version SET calibration = calibration || '{\"format\": 99}'")
     with sync_opened(url, old_model(), collection=NAME) as other:
         found = other.search("subject3 part3", 10)
     assert [hit.confidence for hit in found] == [None] * 10
@@ -236,12 +236,12 @@ async def test_useless_cosines_give_one_confidence(url):
 @pytest.fixture
 def judged_folder(tmp_path):
     queries, judgements = judged()
-    corpus = [{"_id": document.id, "text": document.content} for document in documents()]
-    (tmp_path / "corpus.jsonl").write_text("".join(json.dumps(one) + "\n" for one in corpus), encoding="utf-8")
-    (tmp_path / "queries.tsv").write_text("".join(f"{one}\t{text}\n" for one, text in queries.items()))
-    rows = [f"{query}\t{one}\t{value}\n" for query, own in judgements.items() for one, value in own.items()]
-    (tmp_path / "qrels.tsv").write_text("".join(rows), encoding="utf-8")
-    return tmp_path
+    rows = {
+        "corpus.jsonl": [json.dumps({"_id": document.id, "text": document.content}) for document in documents()],
+        "queries.tsv": [f"{query}\t{text}" for query, text in queries.items()],
+        "qrels.tsv": [f"{query}\t{one}\t{value}" for query, own in judgements.items() for one, value in own.items()],
+    }
+    return folder_with(tmp_path, {name: "".join(f"{line}\n" for line in lines) for name, lines in rows.items()})
 
 
 def test_the_command_line(shell, judged_folder):
@@ -269,15 +269,7 @@ def test_the_command_line(shell, judged_folder):
     assert "was learned with other" in refused.stderr
 
 
-def test_a_set_alone_is_learned_from_and_nothing_stays(shell, judged_folder, monkeypatch):
-    command = ("eval", "calibrate", str(judged_folder), "--model", "static")
-    assert "nothing was kept" in shell(*command).stderr
-    assert shell.objects("collections") == []
-    monkeypatch.setattr(Embeddings, "store_calibration", AsyncMock(side_effect=PrivilegeError("it may not write")))
-    assert "it may not write; --output FILE" in shell(*command, "--keep", code=2).stderr
-
-
-def test_wrong_use(shell, judged_folder):
+def test_a_set_alone_is_learned_from_and_nothing_stays_and_wrong_use_is_refused(shell, judged_folder, monkeypatch):
     for arguments, told in (
         ((), "give the folder of a judged set"),
         (("nowhere",), "nowhere does not exist"),
@@ -289,6 +281,11 @@ def test_wrong_use(shell, judged_folder):
     ):
         given = [str(judged_folder) if one == "." else one for one in arguments]
         assert told in shell("eval", "calibrate", *given, code=2).stderr
+    command = ("eval", "calibrate", str(judged_folder), "--model", "static")
+    assert "nothing was kept" in shell(*command).stderr
+    assert shell.objects("collections") == []
+    monkeypatch.setattr(Embeddings, "store_calibration", AsyncMock(side_effect=PrivilegeError("it may not write")))
+    assert "it may not write; --output FILE" in shell(*command, "--keep", code=2).stderr
 
 
 def test_queries_without_a_relevant_document_can_be_asked_for(judged_folder):

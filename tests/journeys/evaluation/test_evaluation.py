@@ -20,7 +20,7 @@ from semlex.evaluation.tune import GRID, search_parts
 from semlex.search.fusion import DEFAULT_VECTOR_WEIGHT
 from semlex.testing import HashEmbedder
 from tests.support.clients.stopped_command import halted
-from tests.support.folders import DATA
+from tests.support.folders import DATA, folder_with
 from tests.support.retrievers import sync_opened
 from tests.support.waiting import until, waiting_statements
 
@@ -38,25 +38,17 @@ def test_judgements_of_both_forms_are_read(tmp_path_factory, judged):
     rows = [(query, document, value) for query, found in judged.items() for document, value in found.items()]
     beir = "query-id\tcorpus-id\tscore\n" + "".join(f"{q}\t{d}\t{v}\n" for q, d, v in rows)
     trec = "".join(f"{q} 0 {d} {v}\n" for q, d, v in rows)
-    (folder / "beir.tsv").write_text(beir, encoding="utf-8")
-    (folder / "trec.txt.gz").write_bytes(gzip.compress(trec.encode()))
-    assert read_judgements(folder / "beir.tsv") == judged
-    assert read_judgements(folder / "trec.txt.gz") == judged
-
-
-def write_set(folder, **files):
-    for name, text in files.items():
-        path = folder / name.replace("__", "/").replace("_", ".")
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    return folder
+    for name, text in {"beir.tsv": beir.encode(), "trec.txt.gz": gzip.compress(trec.encode())}.items():
+        (folder / name).write_bytes(text)
+        assert read_judgements(folder / name) == judged
 
 
 def test_judged_sets_are_read_in_both_formats_and_keep_what_can_be_measured(tmp_path):
-    write_set(tmp_path, a_jsonl='{"_id": 7, "text": "one"}\n\n{"id": "b", "title": "two"}\n', b_tsv="7\tone\nb\ttwo\n")
+    lines = '{"_id": 7, "text": "one"}\n\n{"id": "b", "title": "two"}\n'
+    folder_with(tmp_path, {"a.jsonl": lines, "b.tsv": "7\tone\nb\ttwo\n"})
     assert read_queries(tmp_path / "a.jsonl") == read_queries(tmp_path / "b.tsv") == {"7": "one", "b": "two"}
     qrels = "query-id\tcorpus-id\tscore\na\td1\t2\na\td2\t0\nb\td1\t0\nz\td1\t1\n"
-    write_set(tmp_path, queries_tsv="a\tone\nb\ttwo\nc\tthree\n", qrels__test_tsv=qrels)
+    folder_with(tmp_path, {"queries.tsv": "a\tone\nb\ttwo\nc\tthree\n", "qrels/test.tsv": qrels})
     judged = read_judged_set(tmp_path)
     assert (judged.queries, judged.judgements) == ({"a": "one"}, {"a": {"d1": 2, "d2": 0}})
     assert judged.left_out == (
@@ -64,7 +56,7 @@ def test_judged_sets_are_read_in_both_formats_and_keep_what_can_be_measured(tmp_
         "1 of 3 queries: no relevant document, left out",
         "1 of 2 judged queries: no text, left out",
     )
-    write_set(tmp_path, corpus_jsonl='{"_id": "a", "text": " "}\n')
+    folder_with(tmp_path, {"corpus.jsonl": '{"_id": "a", "text": " "}\n'})
     with pytest.raises(ConfigurationError, match="holds no document with a text"):
         list(read_corpus(tmp_path))
     (tmp_path / "corpus.jsonl").unlink()
@@ -77,38 +69,37 @@ def test_judged_sets_are_read_in_both_formats_and_keep_what_can_be_measured(tmp_
     ("files", "words"),
     [
         ({}, "holds no queries"),
-        ({"queries_tsv": "a\tone\n", "qrels_tsv": ""}, "judgements of 0 queries, 0 of them with a relevant document$"),
-        ({"queries_tsv": "a\tone\n", "qrels_tsv": "a\td\t0\n"}, "of 1 queries, 0 of them with a relevant document$"),
-        ({"queries_tsv": "a\tone\n", "qrels_tsv": "a\td\t0.5\n"}, "qrels.tsv, line 1"),
-        ({"queries_tsv": "a\tone\n"}, "holds no judgements"),
-        ({"queries_tsv": "a one\n", "qrels_tsv": "a\td\t1\n"}, "queries.tsv, line 1"),
-        ({"queries_jsonl": '{"_id": "a"}\n', "qrels_tsv": "a\td\t1\n"}, "queries.jsonl, line 1"),
-        ({"queries_jsonl": "[1]\n", "qrels_tsv": "a\td\t1\n"}, "expected a JSON object"),
-        ({"queries_tsv": "a\tone\n", "qrels_tsv": "h\ti\tj\na\td\tyes\n"}, "qrels.tsv, line 2"),
-        ({"queries_tsv": "a\tone\n", "qrels_tsv": "a\td\n"}, "line 1"),
-        ({"queries_tsv": "a\tone\n", "qrels_tsv": "b\td\t1\n"}, "ids the same"),
+        ({"queries.tsv": "a\tone\n", "qrels.tsv": ""}, "judgements of 0 queries, 0 of them with a relevant document$"),
+        ({"queries.tsv": "a\tone\n", "qrels.tsv": "a\td\t0\n"}, "of 1 queries, 0 of them with a relevant document$"),
+        ({"queries.tsv": "a\tone\n", "qrels.tsv": "a\td\t0.5\n"}, "qrels.tsv, line 1"),
+        ({"queries.tsv": "a\tone\n"}, "holds no judgements"),
+        ({"queries.tsv": "a one\n", "qrels.tsv": "a\td\t1\n"}, "queries.tsv, line 1"),
+        ({"queries.jsonl": '{"_id": "a"}\n', "qrels.tsv": "a\td\t1\n"}, "queries.jsonl, line 1"),
+        ({"queries.jsonl": "[1]\n", "qrels.tsv": "a\td\t1\n"}, "expected a JSON object"),
+        ({"queries.tsv": "a\tone\n", "qrels.tsv": "h\ti\tj\na\td\tyes\n"}, "qrels.tsv, line 2"),
+        ({"queries.tsv": "a\tone\n", "qrels.tsv": "a\td\n"}, "line 1"),
+        ({"queries.tsv": "a\tone\n", "qrels.tsv": "b\td\t1\n"}, "ids the same"),
     ],
 )
 def test_unusable_sets_are_refused(tmp_path, files, words):
-    write_set(tmp_path, **files)
+    folder_with(tmp_path, files)
     with pytest.raises(ConfigurationError, match=words):
         read_judged_set(tmp_path)
 
 
 def test_unreadable_files_are_refused(tmp_path):
-    (tmp_path / "queries.jsonl.gz").write_bytes(b"not gzip")
-    (tmp_path / "queries.tsv").write_bytes(b"a\t\xff\n")
+    folder_with(tmp_path, {"queries.jsonl.gz": b"not gzip", "queries.tsv": b"a\t\xff\n"})
     for name in ("queries.jsonl.gz", "queries.tsv", "missing.tsv"):
         with pytest.raises(ConfigurationError, match="cannot be read"):
             read_queries(tmp_path / name)
-    with pytest.raises(ConfigurationError, match=r"missing\.tsv cannot be read: No such file"):
-        read_queries(tmp_path / "missing.tsv")
-    with pytest.raises(ConfigurationError, match=r"queries\.tsv is not a folder"):
-        read_judged_set(tmp_path / "queries.tsv")
-    with pytest.raises(ConfigurationError, match="missing does not exist"):
-        read_judged_set(tmp_path / "missing")
-    with pytest.raises(ConfigurationError, match="cannot be written"):
-        write_run(tmp_path / "missing" / "run.txt", {"q": {"d": 1.0}}, "tag")
+    for read, name, words in (
+        (read_queries, "missing.tsv", r"missing\.tsv cannot be read: No such file"),
+        (read_judged_set, "queries.tsv", r"queries\.tsv is not a folder"),
+        (read_judged_set, "missing", "missing does not exist"),
+        (lambda path: write_run(path, {"q": {"d": 1.0}}, "tag"), "missing/run.txt", "cannot be written"),
+    ):
+        with pytest.raises(ConfigurationError, match=words):
+            read(tmp_path / name)
 
 
 def test_limited_is_a_fixed_choice():
@@ -133,17 +124,15 @@ def test_the_order_of_hits_survives_a_run_file(tmp_path_factory, rows):
     path = tmp_path_factory.mktemp("run") / "run.txt"
     write_run(path, {"q 1": scores}, "some tag")
     lines = [line.split() for line in path.read_text(encoding="utf-8").splitlines()]
-    assert [line[:2] + line[3:4] + line[5:] for line in lines] == [
-        ["q_1", "Q0", str(rank), "some_tag"] for rank in range(1, len(order) + 1)
-    ]
+    expected = [["q_1", "Q0", str(rank), "some_tag"] for rank in range(1, len(order) + 1)]
+    assert [line[:2] + line[3:4] + line[5:] for line in lines] == expected
     assert metrics.ranking({line[2]: float(line[4]) for line in lines}) == order
 
 
 def test_the_best_chunk_stands_for_its_document():
     rows = (("1", "a.md", 0, 0.9), ("2", "a.md", 9, 0.8), ("added", "anything", None, 0.7))
-    hits = SearchResults(
-        [SearchResult("x", id=a, source_document=b, char_start=c, vector_score=d) for a, b, c, d in rows]
-    )
+    names = ("id", "source_document", "char_start", "vector_score")
+    hits = SearchResults([SearchResult("x", **dict(zip(names, row, strict=True))) for row in rows])
     assert list(ranked_scores(hits, "document")) == ["a.md", "added"]
     assert list(ranked_scores(hits, "chunk")) == ["1", "2", "added"]
 
@@ -180,9 +169,8 @@ async def test_report_equals_searches_and_measures(database_url):
     done = []
     async with PostgreSQLRetriever(database_url, HashEmbedder(), "term-overlap", collection="workshop") as retriever:
         await retriever.add_documents(list(read_corpus(WORKSHOP)))
-        report = await evaluate(
-            retriever, judged.queries, judged.judgements, k=5, progress=lambda step: done.append(step.done)
-        )
+        asked = {"k": 5, "progress": lambda step: done.append(step.done)}
+        report = await evaluate(retriever, judged.queries, judged.judgements, **asked)
         assert set(report.systems) == {"vector", "keyword", *FUSIONS, "reranked"}
         assert report.judged == "chunk"
         words = set(report.systems) - {"vector"}
@@ -213,9 +201,8 @@ async def test_files_are_judged_by_their_source(database_url, tmp_path):
     for document in read_corpus(WORKSHOP):
         (tmp_path / f"{document.id}.md").write_text(f"# {document.id}\n\n{document.content}\n" * 2, encoding="utf-8")
     judged = read_judged_set(WORKSHOP)
-    by_file = {
-        query: {f"{name}.md": value for name, value in found.items()} for query, found in judged.judgements.items()
-    }
+    by_id = judged.judgements
+    by_file = {query: {f"{name}.md": value for name, value in by_id[query].items()} for query in by_id}
     async with PostgreSQLRetriever(database_url, "none", collection="files") as retriever:
         await retriever.index(tmp_path, chunk_tokens=30, overlap_tokens=0)
         assert await retriever.count() > 41
@@ -224,7 +211,7 @@ async def test_files_are_judged_by_their_source(database_url, tmp_path):
         assert set(report.systems) == {"keyword"}
         assert (report.systems["keyword"].mean("recall@100") or 0.0) > 0.8
         assert not any("not in the collection" in warning for warning in report.warnings)
-        strangers = await evaluate(retriever, judged.queries, judged.judgements)
+        strangers = await evaluate(retriever, judged.queries, by_id)
         assert "no search found a judged document" in strangers.warnings[-1]
         query, found = next(iter(by_file.items()))
         right = next(iter(found))
@@ -248,13 +235,8 @@ async def test_tuning_fuses_again_what_a_search_fuses(database_url, fusion):
             # More than there are, so that no candidate is cut off.
             parts = await search_parts(retriever, text, fusion, 50, "chunk")
             for weight in (0.0, 0.35, 1.0):
-                hits = await retriever.search(
-                    text,
-                    50,
-                    fusion=fusion,
-                    weights={"vector": weight, "keyword": 1 - weight},
-                    tuning={"candidates": 50},
-                )
+                weights = {"vector": weight, "keyword": 1 - weight}
+                hits = await retriever.search(text, 50, fusion=fusion, weights=weights, tuning={"candidates": 50})
                 fused = dict(zip(parts.ids, (1 - weight) * parts.keyword + weight * parts.vector, strict=True))
                 assert {hit.id: hit.fused_score for hit in hits} == pytest.approx(fused, abs=1e-9)
         report = await tune(retriever, judged.queries, judged.judgements, fusion=fusion)
@@ -339,19 +321,19 @@ async def test_reports_tell_what_went_wrong(database_url):
 
 async def test_what_cannot_be_measured_is_refused(database_url):
     queries, judgements = {"q": "key"}, {"q": {"d": 1}}
+    both = queries | {"r": "key"}, judgements | {"r": {"d": 1}}
     async with PostgreSQLRetriever(database_url, "none", "none", collection="refused") as retriever:
         await retriever.add_texts(["a key"], ids=["d"])
-        with pytest.raises(ConfigurationError, match="both searches"):
-            await tune(retriever, queries | {"r": "key"}, judgements | {"r": {"d": 1}})
-        with pytest.raises(ConfigurationError, match="2 judged queries"):
-            await tune(retriever, queries, judgements)
-        with pytest.raises(ConfigurationError, match="no query is judged"):
-            await evaluate(retriever, queries, {"other": {"d": 1}})
-        for work in (evaluate, tune):
-            with pytest.raises(ConfigurationError, match="k must be"):
-                await work(retriever, queries | {"r": "key"}, judgements | {"r": {"d": 1}}, k=0)
-        with pytest.raises(ConfigurationError, match="reranker"):
-            await evaluate(retriever, queries, judgements, rerank=True)
+        for work, given_set, options, words in (
+            (tune, both, {}, "both searches"),
+            (tune, (queries, judgements), {}, "2 judged queries"),
+            (evaluate, (queries, {"other": {"d": 1}}), {}, "no query is judged"),
+            (evaluate, both, {"k": 0}, "k must be"),
+            (tune, both, {"k": 0}, "k must be"),
+            (evaluate, (queries, judgements), {"rerank": True}, "reranker"),
+        ):
+            with pytest.raises(ConfigurationError, match=words):
+                await work(retriever, *given_set, **options)
         long = await evaluate(retriever, {"q": "key " * 2_000}, judgements)
         assert any("longer than a search accepts" in warning for warning in long.warnings)
 
@@ -380,19 +362,8 @@ def test_eval_of_an_existing_collection_in_json(semlex, shell):
     assert (listed["name"], listed["keyword"]) == (name, "tsvector")
 
 
-@pytest.mark.slow
-def test_tune_keeps_the_default_with_few_queries(semlex):
-    done = semlex("eval", "tune", WORKSHOP, "--model", "static")
-    assert "keep the default weight" in done.stdout
-    assert "26 judged queries are too few" in done.stdout
-    report = json.loads(semlex("eval", "tune", WORKSHOP, "--model", "static", "--json").stdout)
-    assert (report["keep_default"], report["suggested"], len(report["fold_weights"])) == (True, report["default"], 5)
-    assert semlex("collections", "--json").stdout == ""
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "words"),
-    [
+def test_refusals_leave_nothing(semlex, tmp_path):
+    for arguments, code, words in (
         (("nowhere",), 2, "nowhere does not exist"),
         ((WORKSHOP, "--k", 0), 2, "'--k' / '-k': must be between 1 and 1,000; got 0"),
         ((WORKSHOP, "--k", 1001), 2, "'--k' / '-k': must be between 1 and 1,000; got 1,001"),
@@ -403,24 +374,20 @@ def test_tune_keeps_the_default_with_few_queries(semlex):
         ((WORKSHOP, "--fusion", "magic"), 2, "--fusion must be one of"),
         ((WORKSHOP, "--collection", "missing"), 6, "collection 'missing' does not exist"),
         (("tune", WORKSHOP, "--model", "none"), 2, "both searches"),
-    ],
-)
-def test_refusals_leave_nothing(semlex, arguments, code, words):
-    assert words in semlex("eval", *arguments, code=code).stderr
+    ):
+        assert words in semlex("eval", *arguments, code=code).stderr
+    # The corpus is read before anything is opened.
+    folder_with(tmp_path, JUDGED)
+    for corpus, words in (
+        (None, "holds no corpus"),
+        ("", "no document with a text"),
+        ('{"_id": "d", "text": "one"}\n{\n', "line 2"),
+    ):
+        folder_with(tmp_path, {} if corpus is None else {"corpus.jsonl": corpus})
+        refused = semlex("eval", tmp_path, "--database", "postgresql://127.0.0.1:1/none", "--keep", code=2).stderr
+        assert words in refused
+        assert "kept" not in refused
     assert semlex("collections", "--json").stdout == ""
-
-
-@pytest.mark.parametrize(
-    ("corpus", "words"),
-    [(None, "holds no corpus"), ("", "no document with a text"), ('{"_id": "d", "text": "one"}\n{\n', "line 2")],
-)
-def test_the_corpus_is_read_before_anything_is_opened(semlex, tmp_path, corpus, words):
-    for name, text in {**JUDGED, "corpus.jsonl": corpus}.items():
-        if text is not None:
-            (tmp_path / name).write_text(text, encoding="utf-8")
-    done = semlex("eval", tmp_path, "--database", "postgresql://127.0.0.1:1/none", "--keep", code=2)
-    assert words in done.stderr
-    assert "kept" not in done.stderr
 
 
 @pytest.mark.slow
@@ -429,8 +396,7 @@ def test_the_corpus_is_read_before_anything_is_opened(semlex, tmp_path, corpus, 
 )
 def test_an_interrupted_run_leaves_what_is_whole(shell, doing, mode, *, kept):
     """While texts are stored nothing is; while queries are asked, the collection."""
-    for name, text in {**JUDGED, "corpus.jsonl": '{"_id": "d", "text": "one"}\n'}.items():
-        (shell.folder / name).write_text(text, encoding="utf-8")
+    folder_with(shell.folder, {**JUDGED, "corpus.jsonl": '{"_id": "d", "text": "one"}\n'})
     command = ("eval", ".", "--model", "none", "--keep")
     with halted(shell, command, (doing, "before", 1), "eval%chunk", mode=mode) as (program, holder):
         before = waiting_statements(holder)
@@ -444,11 +410,17 @@ def test_an_interrupted_run_leaves_what_is_whole(shell, doing, mode, *, kept):
 
 
 @pytest.mark.slow
-def test_eval_prints_a_table_and_leaves_nothing(semlex, tmp_path):
+def test_eval_prints_a_table_tune_keeps_the_default_with_few_queries_and_nothing_is_left(semlex, tmp_path):
     done = semlex("eval", WORKSHOP, "--model", "static", "--reranker", "term-overlap", "--rerank", "--run", "runs.txt")
     for words in ("ndcg@10", "recall@100", "vector", "keyword", "rrf", "reranked", "baseline", "*"):
         assert words in done.stdout
     assert "26 queries" in done.stderr
+    tuning = ("eval", "tune", WORKSHOP, "--model", "static")
+    done = semlex(*tuning).stdout
+    assert "keep the default weight" in done
+    assert "26 judged queries are too few" in done
+    report = json.loads(semlex(*tuning, "--json").stdout)
+    assert (report["keep_default"], report["suggested"], len(report["fold_weights"])) == (True, report["default"], 5)
     assert semlex("collections", "--json").stdout == ""
     files = {path.name for path in tmp_path.glob("runs.*")}
     assert files == {f"runs.{name}.txt" for name in ("vector", "keyword", *FUSIONS, "reranked")}

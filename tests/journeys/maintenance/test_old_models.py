@@ -6,7 +6,6 @@ from functools import partial
 
 import psycopg
 import pytest
-from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from semlex import Client, open_collection
@@ -15,6 +14,7 @@ from semlex.errors import ConfigurationError, ModelError, ModelMismatchError, St
 from semlex.store import embedding_versions
 from semlex.types.documents import Document
 from tests.journeys.maintenance.test_reembedding import WORDS, FailingEmbedder, documents
+from tests.support.databases import new_role
 from tests.support.lost_answers import lose_answers
 from tests.support.two_models import NAME, OtherEmbedder, new_model, old_model, opened, told, vectors_of, versions
 from tests.support.waiting import LIMIT, eventually, waiting
@@ -47,10 +47,6 @@ async def new(database_url, old):
 async def changed(url):
     async with opened(url, "none") as changing:
         await changing.embeddings.change(new_model())
-
-
-async def idle(retriever):
-    return [entry.idle_seconds for entry in await retriever.embeddings.list()]
 
 
 async def test_it_says_once_that_another_version_serves(database_url, old, caplog):
@@ -88,8 +84,12 @@ def noted(results):
     return any(warning.startswith(LACKING) for warning in results.warnings)
 
 
+def client_of(url):
+    return Client(url, new_model(), use_reranking=False)
+
+
 async def queued(retriever):
-    async with Client(retriever._resources.database.url, new_model(), use_reranking=False) as client:
+    async with client_of(retriever._resources.database.url) as client:
         return [job.kind for job in await client.jobs(state="queued")]
 
 
@@ -118,25 +118,12 @@ async def test_what_it_adds_is_noted_until_its_vectors_are_made(database_url, ol
         await old.add_documents([Document("another text", id="d0")])
         assert noted(await new.search("key"))
         assert await queued(new) == ["embed"]  # one, however often
-        async with Client(database_url, new_model(), use_reranking=False) as client:
+        async with client_of(database_url) as client:
             assert await client.work(drain=True) == 1
         assert not noted(await new.search("key"))
         assert [entry.lacking for entry in await new.embeddings.list()][1] == 0
         await old.add_documents([Document("yet another text", id="d0")])
         assert await queued(new) == ["embed"]
-
-
-def between(meanwhile):
-    """Return the new model, which runs `meanwhile` whenever it embeds texts of the collection."""
-    loop = asyncio.get_running_loop()
-
-    class Between(OtherEmbedder):
-        def embed_documents(self, texts):
-            if list(texts) != [probe.TEXT]:
-                asyncio.run_coroutine_threadsafe(meanwhile(), loop).result(LIMIT)
-            return super().embed_documents(texts)
-
-    return Between()
 
 
 @pytest.mark.parametrize("behind", [False, True], ids=["ahead", "behind the page"])
@@ -149,7 +136,15 @@ async def test_what_is_written_while_vectors_are_made_stays_noted(database_url, 
             assert await new.embeddings.fill() == 1
         await old.add_documents([Document("key", id="a0")] if behind else documents(1, 10))
 
-    async with opened(database_url, between(meanwhile)) as filling:
+    loop = asyncio.get_running_loop()
+
+    class Between(OtherEmbedder):
+        def embed_documents(self, texts):
+            if list(texts) != [probe.TEXT]:
+                asyncio.run_coroutine_threadsafe(meanwhile(), loop).result(LIMIT)
+            return super().embed_documents(texts)
+
+    async with opened(database_url, Between()) as filling:
         await filling.embeddings.fill()
         if not behind:
             assert noted(await filling.search("key"))
@@ -177,7 +172,7 @@ async def test_what_a_transaction_adds_is_noted_when_it_commits(database_url, ne
         # The job that a writer relies on does not run before it commits.
         await connection.execute("SELECT 1")
         await old.using(connection).add_documents(documents(1, 30))
-        async with Client(database_url, new_model(), use_reranking=False) as client:
+        async with client_of(database_url) as client:
             working = asyncio.ensure_future(client.work(drain=True))
             with psycopg.connect(database_url, autocommit=True) as looking:
                 await eventually(lambda: working.done() or waiting(looking))
@@ -210,25 +205,21 @@ async def test_a_version_in_use_is_not_dropped(database_url, old, monkeypatch):
             await other.embeddings.drop(1)
         with psycopg.connect(database_url, autocommit=True) as connection:
             connection.execute("UPDATE semlex.embedding_version SET last_used_at = last_used_at - interval '1 hour'")
-            assert (await idle(other))[0] > 3_000
+            assert (await other.embeddings.list())[0].idle_seconds > 3_000
             begun = connection.execute("SELECT clock_timestamp()").fetchone()
             await old.search("key", 3)
-            [used, serving] = await idle(other)
+            used, serving = await other.embeddings.list()
             passed = connection.execute("SELECT extract(epoch FROM clock_timestamp() - %s)", begun).fetchone()
-        assert used <= passed[0]
-        assert serving is None
+        assert used.idle_seconds <= passed[0]
+        assert serving.idle_seconds is None
         with pytest.raises(StoreError, match="used version 1"):
             await other.embeddings.drop(1)
         monkeypatch.setattr(embedding_versions, "IDLE_SECONDS", 0.0)
         await other.embeddings.drop(1)
     assert versions(database_url) == (2, {2: False})
     search = partial(old.search, "key", 3)
-    for work in (
-        search,
-        partial(search, mode="vector"),
-        partial(old.add_documents, documents(1, 70)),
-        old.embeddings.fill,
-    ):
+    adding = partial(old.add_documents, documents(1, 70))
+    for work in (search, partial(search, mode="vector"), adding, old.embeddings.fill):
         with pytest.raises(ModelMismatchError, match="were dropped since it was opened: open it again"):
             await work()
     with pytest.raises(ModelMismatchError, match="semlex models set"):
@@ -286,25 +277,13 @@ async def test_a_process_with_a_third_model_adds_nothing_during_a_run_and_then_s
 async def test_a_role_that_may_only_read_goes_on(database_url, old, caplog):
     before = told(await old.search("key vault", 5))
     await changed(database_url)
-    role = sql.Identifier("semlex_reads_only")
-    with psycopg.connect(database_url, autocommit=True) as connection:
-        for statement in (
-            "DROP ROLE IF EXISTS {}",
-            "CREATE ROLE {} LOGIN PASSWORD 'reads'",
-            "GRANT USAGE ON SCHEMA semlex TO {}",
-            "GRANT SELECT ON ALL TABLES IN SCHEMA semlex TO {}",
-        ):
-            connection.execute(sql.SQL(statement).format(role))
-        caplog.set_level(logging.INFO, "semlex")
-        try:
-            async with opened(make_conninfo(database_url, user="semlex_reads_only", password="reads")) as reader:  # noqa: S106
+    caplog.set_level(logging.INFO, "semlex")
+    with new_role(database_url, "USAGE ON SCHEMA semlex", "SELECT ON ALL TABLES IN SCHEMA semlex") as role:
+        async with opened(make_conninfo(database_url, user=role)) as reader:
+            for _ in range(2):
                 assert told(await reader.search("key vault", 5)) == before
-                assert told(await reader.search("key vault", 5)) == before
-            # Tried once, and never again.
-            assert len([one for one in caplog.records if "could not be recorded" in one.getMessage()]) == 1
-        finally:
-            connection.execute(sql.SQL("DROP OWNED BY {}").format(role))
-            connection.execute(sql.SQL("DROP ROLE {}").format(role))
+    # Tried once, and never again.
+    assert len([one for one in caplog.records if "could not be recorded" in one.getMessage()]) == 1
 
 
 async def test_back_and_forth(database_url, old):

@@ -3,13 +3,13 @@
 import re
 
 import numpy as np
-import psycopg
 import pytest
 from model2vec import StaticModel
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from semlex.errors import ModelError
 from tests.journeys.maintenance.test_reembedding import FailingEmbedder
+from tests.support.databases import execute
 from tests.support.retrievers import sync_opened
 
 pytestmark = pytest.mark.slow  # most of them
@@ -28,71 +28,74 @@ def tiny(tmp_path_factory):
     return folder
 
 
-def test_there_and_back(shell, tiny):
+@pytest.fixture
+def keys(shell):
     shell("index", "docs", "-c", "keys", "--model", "static")
-    [dry] = shell.objects("models", "set", str(tiny), "-c", "keys", "--dry-run")
+    return shell
+
+
+def test_there_and_back(keys, tiny):
+    [dry] = keys.objects("models", "set", str(tiny), "-c", "keys", "--dry-run")
     assert (dry["embedded"], dry["chunks"], dry["dimensions"], dry["dry_run"]) == (2, 2, 8, True)
-    assert "2 of 2 chunks would be embedded" in shell("models", "set", str(tiny), "-c", "keys", "--dry-run").stderr
-    done = shell("models", "set", str(tiny), "-c", "keys", "--vector-storage", "halfvec")
+    assert "2 of 2 chunks would be embedded" in keys("models", "set", str(tiny), "-c", "keys", "--dry-run").stderr
+    done = keys("models", "set", str(tiny), "-c", "keys", "--vector-storage", "halfvec")
     assert re.search(r"version 2 is in use now: .*tiny, 8 dimensions, halfvec; 2 chunks embedded in ", done.stderr)
     assert "semlex models drop --collection keys 1 drops it" in done.stderr
-    old, new = shell.objects("models", "list", "-c", "keys")
+    old, new = keys.objects("models", "list", "-c", "keys")
     expected = {"version": 1, "state": "old", "dimensions": 256, "storage": "vector", "vectors": 2}
     assert expected.items() <= old.items()
     expected = {"version": 2, "state": "serving", "dimensions": 8, "storage": "halfvec", "lacking": 0}
     assert expected.items() <= new.items()
-    listed = shell("models", "list", "-c", "keys").stdout.splitlines()
+    listed = keys("models", "list", "-c", "keys").stdout.splitlines()
     columns = "version state model dimensions storage vectors lacking created size calibrated"
     assert listed[0].split() == columns.split()
     assert [line.split()[:2] for line in listed[1:]] == [["1", "old"], ["2", "serving"]]
     # Who names the old model goes on with the old vectors.
-    asked = shell("search", "-c", "keys", "--model", "static", "how often is a key rotated")
+    asked = keys("search", "-c", "keys", "--model", "static", "how often is a key rotated")
     assert "this process keeps using version 1" in asked.stderr
-    asked = shell("search", "-c", "keys", "--model", str(tiny), "Rotate a key every ninety days")
+    asked = keys("search", "-c", "keys", "--model", str(tiny), "Rotate a key every ninety days")
     assert "note" not in asked.stderr
-    assert "version 1 is in use now" in shell("models", "rollback", "-c", "keys").stderr
-    assert "keeps using" not in shell("search", "-c", "keys", "key").stderr
-    shell("models", "drop", "1", "-c", "keys", "--yes", code=2)
-    refused = shell("models", "drop", "2", "-c", "keys", "--yes", code=3)
+    assert "version 1 is in use now" in keys("models", "rollback", "-c", "keys").stderr
+    assert "keeps using" not in keys("search", "-c", "keys", "key").stderr
+    keys("models", "drop", "1", "-c", "keys", "--yes", code=2)
+    refused = keys("models", "drop", "2", "-c", "keys", "--yes", code=3)
     assert "used version 2" in refused.stderr
-    assert shell.objects("models", "drop", "2", "-c", "keys", "--yes", "--force") == [{"dropped": 2}]
-    assert len(shell.objects("models", "list", "-c", "keys")) == 1
+    assert keys.objects("models", "drop", "2", "-c", "keys", "--yes", "--force") == [{"dropped": 2}]
+    assert len(keys.objects("models", "list", "-c", "keys")) == 1
 
 
-def test_what_is_being_made_is_shown(shell, tiny):
-    shell("index", "docs", "-c", "keys", "--model", "static")
-    url = shell.environment["DATABASE_URL"]
+def test_what_is_being_made_is_shown(keys, tiny):
+    url = keys.environment["DATABASE_URL"]
     with sync_opened(url, "none", collection="keys") as retriever, pytest.raises(ModelError, match="gone"):
         retriever.embeddings.change(FailingEmbedder(1))
-    assert re.search(r"being made +version 2, tests/other: 0 of 2 chunks; semlex models set", shell("status").stdout)
-    [status] = shell.objects("status", "-c", "keys")
+    assert re.search(r"being made +version 2, tests/other: 0 of 2 chunks; semlex models set", keys("status").stdout)
+    [status] = keys.objects("status", "-c", "keys")
     assert status["building_version"] == {"version": 2, "model": "tests/other", "vectors": 0, "is_running": False}
-    said = shell("doctor", "server")
+    said = keys("doctor", "server")
     assert "semlex models set tests/other --collection keys" in said.stdout + said.stderr
     assert "semlex models drop 2 --collection keys" in said.stdout + said.stderr
-    assert "building" in shell("models", "list", "-c", "keys").stdout
-    shell("models", "set", str(tiny), "-c", "keys", code=2)
-    shell("models", "set", str(tiny), "-c", "keys", "--restart")
-    assert [one["state"] for one in shell.objects("models", "list", "-c", "keys")] == ["old", "serving"]
+    assert "building" in keys("models", "list", "-c", "keys").stdout
+    keys("models", "set", str(tiny), "-c", "keys", code=2)
+    keys("models", "set", str(tiny), "-c", "keys", "--restart")
+    assert [one["state"] for one in keys.objects("models", "list", "-c", "keys")] == ["old", "serving"]
 
 
-def test_a_model_is_never_chosen_unasked(shell, tiny):
+def test_a_model_is_never_chosen_unasked(keys, tiny):
     """A name in the database leads nowhere: neither the old one's nor that of what was begun."""
-    shell("index", "docs", "-c", "keys", "--model", "static")
-    refused = shell("models", "set", "-c", "keys", code=2)
+    refused = keys("models", "set", "-c", "keys", code=2)
     assert "no model is named: semlex models set" in refused.stderr
-    shell("models", "set", str(tiny), "-c", "keys")
-    shell("models", "set", "static", "-c", "keys", code=2)
-    shell("models", "rollback", "-c", "keys")
-    with psycopg.connect(shell.environment["DATABASE_URL"], autocommit=True) as connection:
-        connection.execute(
-            "DELETE FROM semlex.keys_embedding_2 WHERE chunk_id IN (SELECT min(chunk_id) FROM semlex.keys_chunk)"
-        )
+    keys("models", "set", str(tiny), "-c", "keys")
+    keys("models", "set", "static", "-c", "keys", code=2)
+    keys("models", "rollback", "-c", "keys")
+    execute(
+        keys.environment["DATABASE_URL"],
+        "DELETE FROM semlex.keys_embedding_2 WHERE chunk_id IN (SELECT min(chunk_id) FROM semlex.keys_chunk)",
+    )
     # Back to the folder's model, which only the database names.
-    refused = shell("models", "rollback", "-c", "keys", code=3)
+    refused = keys("models", "rollback", "-c", "keys", code=3)
     assert "1 chunks have no vector" in refused.stderr
     assert "semlex does not use such a model just because a database names it" in refused.stderr
-    assert "1 chunk embedded" in shell("models", "rollback", "-c", "keys", "--model", str(tiny)).stderr
+    assert "1 chunk embedded" in keys("models", "rollback", "-c", "keys", "--model", str(tiny)).stderr
 
 
 def test_from_words_alone_and_what_is_refused(shell):

@@ -16,6 +16,7 @@ from semlex.store import embedding_versions
 from semlex.store.indexes import choice
 from semlex.store.indexes.options import HnswIndex, IvfflatIndex
 from semlex.types.documents import Document
+from tests.support.databases import execute
 from tests.support.job_clients import Blocking, reached
 from tests.support.manual_clock import ManualClock
 from tests.support.two_models import (
@@ -62,14 +63,18 @@ async def holder(database_url, long_runs):
         yield holder
 
 
-async def answers(url, model, collection=NAME):
-    async with opened(url, model, collection=collection) as retriever:
-        return [told(await retriever.search(question, 10)) for question in QUESTIONS]
+async def found_by(retriever):
+    return [told(await retriever.search(question, 10)) for question in QUESTIONS]
+
+
+async def answers(url, model):
+    async with opened(url, model) as retriever:
+        return await found_by(retriever)
 
 
 async def test_the_whole_way(database_url, holder):
     steps = []
-    before = [told(await holder.search(question, 10)) for question in QUESTIONS]
+    before = await found_by(holder)
     async with opened(database_url, "none") as changing:
         dry = await changing.embeddings.change(new_model(), dry_run=True)
         assert (dry.version, dry.previous, dry.embedded, dry.chunks, dry.dry_run) == (None, 1, COUNT, COUNT, True)
@@ -83,19 +88,18 @@ async def test_the_whole_way(database_url, holder):
     assert versions(database_url) == (2, {1: False, 2: False})
     assert_vectors(vectors_of(database_url, 2), texts_of(database_url), new_model(), whole=True)
     # Who held the old model finds what he found before.
-    assert [told(await holder.search(question, 10)) for question in QUESTIONS] == before
+    assert await found_by(holder) == before
     async with opened(database_url, new_model()) as retriever:
         found = await retriever.search("key vault", 3)
         assert (found.embedding_model, found.warnings, found.without_vector) == ("tests/other", [], 0)
         status = await retriever.status()
         assert (status.embedding_version, status.serving_version, status.building_version) == (2, 2, None)
         assert (status.embedding_model, status.embedded) == ("tests/other", COUNT)
-    with psycopg.connect(database_url) as connection:
-        assert connection.execute("SELECT token_counter FROM semlex.collection").fetchone() == ("tests/other",)
+    assert execute(database_url, "SELECT token_counter FROM semlex.collection") == [("tests/other",)]
     async with opened(database_url, new_model(), collection="fresh") as fresh:
         await fresh.add_documents(documents(COUNT))
-    after = await answers(database_url, new_model())
-    assert after == await answers(database_url, new_model(), "fresh")
+        after = await answers(database_url, new_model())
+        assert after == await found_by(fresh)
     assert after != before
     assert await answers(database_url, None) == before
 
@@ -197,7 +201,17 @@ async def test_a_search_whose_vectors_were_dropped_says_so(database_url, holder,
     assert len(hits)
 
 
-async def test_the_same_model_and_a_user_s_own_connection_are_refused(database_url, holder):
+async def test_wrong_arguments_the_same_model_and_a_user_s_own_connection_are_refused(database_url, holder):
+    change = partial(holder.embeddings.change, model=new_model())
+    for method, arguments in (
+        (change, ("model", "dimensions", "tokenizer", "vector_storage", "restart", "dry_run", "progress")),
+        (holder.embeddings.roll_back, ("model", "force", "progress")),
+        (partial(holder.embeddings.drop, version=1), ("version", "force")),
+    ):
+        for argument, wrong in product(arguments, (1.5, b"zebra", [], {}, object())):
+            with pytest.raises(ConfigurationError, match=argument):
+                await method(**{argument: wrong})
+    assert versions(database_url) == (1, {1: False})
     async with await psycopg.AsyncConnection.connect(database_url) as connection:
         with pytest.raises(ConfigurationError, match="without connection="):
             await holder.using(connection).embeddings.change(new_model())
@@ -210,19 +224,6 @@ async def test_the_same_model_and_a_user_s_own_connection_are_refused(database_u
         with pytest.raises((ConfigurationError, ValueError)):
             await holder.embeddings.change(none)
     assert versions(database_url) == (2, {1: False, 2: False})
-
-
-async def test_wrong_kinds_are_refused_by_name(database_url, holder):
-    change = partial(holder.embeddings.change, model=new_model())
-    for method, arguments in (
-        (change, ("model", "dimensions", "tokenizer", "vector_storage", "restart", "dry_run", "progress")),
-        (holder.embeddings.roll_back, ("model", "force", "progress")),
-        (partial(holder.embeddings.drop, version=1), ("version", "force")),
-    ):
-        for argument, wrong in product(arguments, (1.5, b"zebra", [], {}, object())):
-            with pytest.raises(ConfigurationError, match=argument):
-                await method(**{argument: wrong})
-    assert versions(database_url) == (1, {1: False})
 
 
 class WaitingEmbedder(Blocking, OtherEmbedder):
@@ -258,18 +259,17 @@ async def test_a_run_that_was_interrupted_is_continued_at_once(database_url, hol
     assert [entry.is_running for entry in await holder.embeddings.list()] == [False, False]
     # The server's clock has stepped back: a dead run seems to have hours left.
     monkeypatch.setattr(embedding_versions, "RUN_SECONDS", 0.05)
-    with psycopg.connect(database_url) as connection:
-        connection.execute("UPDATE semlex.embedding_version SET run_until = now() + interval '1 hour'")
+    execute(database_url, "UPDATE semlex.embedding_version SET run_until = now() + interval '1 hour'")
     assert (await holder.embeddings.change(new_model())).resumed
 
 
 async def test_vectors_are_dropped_after_the_clock_has_stepped_back(database_url, holder, monkeypatch):
     await holder.embeddings.change(new_model())
-    with psycopg.connect(database_url) as connection:
-        connection.execute(
-            "UPDATE semlex.embedding_version SET run_until = later, last_used_at = later "
-            "FROM (SELECT now() + interval '1 hour') AS clock (later) WHERE version = 1"
-        )
+    execute(
+        database_url,
+        "UPDATE semlex.embedding_version SET run_until = now() + interval '1 hour', "
+        "last_used_at = now() + interval '1 hour' WHERE version = 1",
+    )
     assert [entry.is_running for entry in await holder.embeddings.list()] == [False, False]
     with pytest.raises(StoreError, match=r"is filling version 1, .* try again in [0-9]+ s"):
         await holder.embeddings.drop(1)

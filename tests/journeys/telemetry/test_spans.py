@@ -1,7 +1,5 @@
 """Spans: which there are, what they hold and what not, and that they nest across threads and tasks."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import json
@@ -45,12 +43,18 @@ def spans():
 @pytest.fixture
 async def client(database_url):
     reranker = TermOverlapReranker()
-    async with Client(
-        database_url, embedding_model=TracedEmbedder(), reranker_model=reranker, use_reranking=True
-    ) as opened:
+    async with Client(database_url, TracedEmbedder(), reranker_model=reranker, use_reranking=True) as opened:
         documents = [Document(text, id=f"d{n}") for n, text in enumerate(TEXTS)]
         await opened.collection("handbook").add_documents(documents)
         yield opened
+
+
+@pytest.fixture
+async def collection(client):
+    """Where a search has opened all that searches need."""
+    opened = client.collection("handbook")
+    await opened.search("warm", 1)
+    return opened
 
 
 async def test_a_search_is_one_tree_of_spans(client, spans):
@@ -76,19 +80,17 @@ async def test_a_search_is_one_tree_of_spans(client, spans):
     [embedding] = spans.named("embeddings")
     assert embedding.attributes["gen_ai.embeddings.dimension.count"] == 64
     [reading] = spans.named("search postgresql")
-    assert reading.attributes["db.system.name"] == "postgresql"
-    assert reading.attributes["db.operation.name"] == "search"
+    assert {"db.system.name": "postgresql", "db.operation.name": "search"}.items() <= reading.attributes.items()
     assert reading.attributes["db.namespace"]
     assert reading.kind is SpanKind.CLIENT
     assert all(one.status.status_code is StatusCode.UNSET for one in spans.all())
 
 
-async def test_searches_at_the_same_time_do_not_mix(client, spans):
+async def test_searches_at_the_same_time_do_not_mix(collection, spans):
     async def request(number):
         with spans.tracer.start_as_current_span(f"request {number}"):
-            await client.collection("handbook").search(f"key {number}", 1)
+            await collection.search(f"key {number}", 1)
 
-    await client.collection("handbook").search("warm", 1)
     spans.forget()
     await asyncio.gather(*(request(number) for number in range(8)))
     for kind in ("retrieval", "embeddings", "search postgresql", "rerank", "inside the model"):
@@ -106,8 +108,7 @@ def test_spans_of_a_program_without_an_event_loop_nest_too(database_url, spans):
     assert spans.path(spans.named("inside")[0])[1:3] == ["retrieval handbook", "embeddings semlex.testing/hash"]
 
 
-async def test_texts_stand_in_no_span_and_the_question_by_choice(client, spans, monkeypatch):
-    collection = client.collection("handbook")
+async def test_texts_stand_in_no_span_and_the_question_by_choice(collection, spans, monkeypatch):
     for value in ("", "false", "no_content", "event_only"):
         monkeypatch.setenv(CONTENT_VARIABLE, value)
         await collection.search(QUESTION, 2)
@@ -148,10 +149,7 @@ async def test_a_database_error_is_recorded_by_its_sqlstate_alone_and_a_retry_as
     assert tried.status.status_code is StatusCode.UNSET
 
 
-async def test_a_leg_that_fails_is_told(client, spans, monkeypatch):
-    collection = client.collection("handbook")
-    await collection.search("warm", 1)
-
+async def test_a_leg_that_fails_is_told(collection, spans, monkeypatch):
     def broken(_self, text):
         raise ValueError(text)
 
@@ -194,10 +192,8 @@ async def test_a_chat_is_one_span_as_long_as_it_is_read(spans, way):
     assert "secret" not in spans.text()
 
 
-async def test_without_a_provider_a_search_does_few_calls_more(client):
+async def test_without_a_provider_a_search_does_few_calls_more(collection):
     """Counted, not timed: how often a function of the package that makes spans is entered."""
-    collection = client.collection("handbook")
-    await collection.search("warm", 1)
     calls = 0
 
     def count(frame, event, _argument):

@@ -1,9 +1,9 @@
-"""Every finding, constructed: a collection is broken on purpose, and a whole one has none."""
+"""Every finding of the doctor: a collection is broken on purpose, and a whole one has none; `semlex doctor`."""
 
 import pytest
 
 from semlex import IvfflatIndex, _core
-from semlex.diagnostics import checks
+from semlex.diagnostics import checks, doctor, tuning
 from semlex.errors import CollectionNotFoundError
 from semlex.retriever.synchronous import SyncClient
 from semlex.store import embedding_versions
@@ -84,13 +84,10 @@ def test_without_pgvector(empty_database_url):
     assert findings(empty_database_url) == []
 
 
+INVALID = "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'semlex.{}'::regclass"
 # Code, severity and what breaks it.
 BROKEN = [
-    (
-        "index_invalid",
-        "warning",
-        "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'semlex.c_document_pkey'::regclass",
-    ),
+    ("index_invalid", "warning", INVALID.format("c_document_pkey")),
     ("vectors_orphaned", "warning", "DELETE FROM semlex.c_chunk WHERE chunk_text LIKE '%added%'"),
     ("vectors_missing", "warning", "DELETE FROM semlex.c_embedding_1"),
     ("chunks_orphaned", "warning", "DELETE FROM semlex.c_document WHERE uri = 'one.md'"),
@@ -120,9 +117,8 @@ def test_what_is_broken_is_found(indexed, code, severity, statement):
     assert severities == sorted(severities, key=SEVERITIES.index)
     # Nothing is skipped silently: collections that cannot be opened or listed are reported.
     if code in ("collection_newer", "collection_unreleased", "schema_newer"):
-        assert [skipped.check for skipped in found.not_checked] == [
-            "collections" if "registry_version" in statement else "all checks of rows"
-        ]
+        skipped = "collections" if "registry_version" in statement else "all checks of rows"
+        assert [one.check for one in found.not_checked] == [skipped]
 
 
 def test_a_collection_that_an_older_version_made(indexed, monkeypatch):
@@ -150,9 +146,8 @@ def test_a_chunk_that_was_written_without_semlex(indexed):
 
 
 def test_commands_in_sql_help(indexed):
-    index = "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'semlex.c_source_key'::regclass"
     broken = [(code, statement) for code, _, statement in BROKEN if code in ("vectors_orphaned", "table_unknown")]
-    for code, statement in (*broken, ("index_invalid", index)):
+    for code, statement in (*broken, ("index_invalid", INVALID.format("c_source_key"))):
         execute(indexed, statement)
         execute(indexed, only(indexed, code).command)
         assert findings(indexed) == []
@@ -328,47 +323,35 @@ def test_questions_without_hits(indexed):
     only(indexed, "queries_without_hits", "hint", "11 queries in 30 days, of which 3 found nothing")
 
 
-# --- roles, standbys, time ------------------------------------------------------------------------------------------
+# --- roles, standbys, time -----------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def role(indexed):
-    with new_role(indexed) as name:
-        yield name
+def test_what_a_role_may_not_do(indexed):
+    with new_role(indexed) as role:
+        url = f"{indexed} user={role}"
 
+        def missing_schema():
+            with SyncClient(url, HashEmbedder(8), schema=f"of_{role}") as client:
+                return [one for one in client.diagnose().findings if one.code == "privilege_create"]
 
-def test_what_a_role_may_not_do(indexed, role):
-    url = f"{indexed} user={role}"
-    finding = only(url, "privilege_read", "error")
-    assert [skipped.check for skipped in diagnosis(url).not_checked] == ["collections"]
-    execute(indexed, finding.command)  # the command helps
-    execute(indexed, only(url, "privilege_write", "hint").command)
-    only(url, "privilege_migrate", "hint")
-    [(owner,)] = execute(indexed, "SELECT current_user")
-    execute(indexed, f"GRANT {owner} TO {role}")
-    assert findings(url) == []
-
-
-def test_a_role_that_may_not_make_the_schema(indexed, role):
-    def found():
-        with SyncClient(f"{indexed} user={role}", HashEmbedder(8), schema=f"of_{role}") as client:
-            return [one for one in client.diagnose().findings if one.code == "privilege_create"]
-
-    (finding,) = found()
-    assert (finding.severity, finding.where) == ("warning", f"schema of_{role}")
-    execute(indexed, finding.command)  # the command helps
-    assert found() == []
-
-
-def test_a_table_that_may_not_be_read(indexed, role):
-    execute(indexed, f"GRANT USAGE ON SCHEMA semlex TO {role}")
-    execute(indexed, f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA semlex TO {role}")
-    execute(indexed, f"REVOKE SELECT ON semlex.c_source FROM {role}")  # noqa: S608 - a test's own
-    found = diagnosis(f"{indexed} user={role}")
-    (finding,) = [one for one in found.findings if one.code == "privilege_read"]
-    assert "c_source" in finding.what
-    reason = "this role may not read the tables that the check needs"
-    assert ("orphaned rows", reason) in {(skipped.check, skipped.reason) for skipped in found.not_checked}
+        (finding,) = missing_schema()
+        assert (finding.severity, finding.where) == ("warning", f"schema of_{role}")
+        execute(indexed, finding.command)  # the command helps
+        assert missing_schema() == []
+        finding = only(url, "privilege_read", "error")
+        assert [skipped.check for skipped in diagnosis(url).not_checked] == ["collections"]
+        execute(indexed, finding.command)
+        execute(indexed, only(url, "privilege_write", "hint").command)
+        only(url, "privilege_migrate", "hint")
+        execute(indexed, f"REVOKE SELECT ON semlex.c_source FROM {role}")  # noqa: S608 - a test's own
+        found = diagnosis(url)
+        (finding,) = [one for one in found.findings if one.code == "privilege_read"]
+        assert "c_source" in finding.what
+        reason = "this role may not read the tables that the check needs"
+        assert ("orphaned rows", reason) in {(skipped.check, skipped.reason) for skipped in found.not_checked}
+        [(owner,)] = execute(indexed, "SELECT current_user")
+        execute(indexed, f"GRANT {owner} TO {role}")
+        assert findings(url) == []
 
 
 @pytest.mark.slow
@@ -443,3 +426,60 @@ def test_a_log_that_is_missing_is_made_again(database_url):
     execute(database_url, "DROP TABLE semlex.c_query_log")
     execute(database_url, only(database_url, "table_missing", "warning").command)
     assert findings(database_url) == []
+
+
+# --- the command ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_the_command(shell, monkeypatch):
+    monkeypatch.setattr(tuning, "machine_memory", lambda: 2**30)  # for which the tests' server is set up well
+    assert "0 collections of schema semlex" in shell("doctor").stdout
+    shell("index", "docs", "-c", "handbook", "--model", "static")
+    well = shell("doctor").stdout
+    assert well.splitlines()[-1].startswith("1 collection of schema semlex: ")
+    assert not [word for word in ("warning", "hint", "not checked") if word in well]
+    broken = "DELETE FROM semlex.handbook_embedding_1; UPDATE semlex.collection SET analyzer_version = 0"
+    execute(shell.environment["DATABASE_URL"], broken)
+    shell.environment["PGOPTIONS"] = "-c random_page_cost=4 -c jit=on"
+    said = shell("doctor", code=3).stdout
+    firsts = [line.split()[0] for line in said.splitlines() if not line.startswith(" ")]
+    assert firsts[:2] == ["error", "warning"]
+    assert "        semlex models fill --collection handbook\n" in said
+    assert "hint" in firsts  # settings of a server that is not tuned, on one line
+    assert said.count("setting ") == 0
+    (found,) = shell.objects("doctor", "-c", "handbook", code=3)
+    assert set(found) == {"server", "schema", "collections", "findings", "not_checked", "looked_at", "is_well"}
+    assert set(found["findings"][0]) == {"code", "severity", "where", "what", "remedy", "command"}
+    assert (found["is_well"], found["collections"]) == (False, ["handbook"])
+    for command in ("models fill", "maintain reindex"):
+        assert f"semlex {command} --collection handbook" in said
+    # What it says helps.
+    shell("maintain", "reindex", "--collection", "handbook")
+    shell("models", "fill", "--collection", "handbook")
+    shell("doctor")
+
+
+@pytest.mark.slow
+def test_models(shell, monkeypatch):
+    # The devices are torch's, which takes seconds to import; tests/torch looks at them.
+    monkeypatch.setattr(doctor, "_devices", lambda _: ({}, None, "nobody looks"))
+    shell("index", "docs", "-c", "handbook", "--model", "static")
+    shell("doctor", "--model", "static")
+    said = shell("doctor", "--model", "no/such/model", code=4).stdout
+    assert "embedding model no/such/model does not work here" in said
+    # One that is only a default gives way to that of the collection, as it does for a search.
+    shell.environment["SEMLEX_EMBEDDING_MODEL"] = "no/such/model"
+    said = shell("doctor", code=4).stdout
+    assert "model_differs" not in said
+    assert "1 error" in said
+
+
+@pytest.mark.slow
+def test_wrong_input(shell):
+    shell("index", "docs", "-c", "handbook", "--model", "none")
+    assert "handbook" in shell("doctor", "-c", "missing", code=6).stderr
+    assert shell("doctor", "--json", "server").stdout == shell("doctor", "server", "--json").stdout
+    shell("doctor", "nonsense", code=2)
+    shell.environment["DATABASE_URL"] = "host=/nowhere dbname=x"
+    assert "nowhere" in shell("doctor", code=3).stderr
