@@ -20,7 +20,6 @@ from tests.support.two_models import OtherEmbedder, assert_vectors, new_model, o
 WORDS = ("key", "shutter", "zenith", "vault", "ship", "banana")
 # Each example changes the model of a collection, and compares what is there with another one: as long as three others.
 EXAMPLES = min(settings().max_examples // 3, 300)
-QUESTIONS = ("key shutter zenith", "a vault in the ship", "banana")
 
 ids = st.integers(0, 9).map("d{}".format)
 texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=4).map(" ".join)
@@ -62,7 +61,7 @@ def writers_wait(monkeypatch):
 
 
 def answers(store):
-    return [told(store.search(question, 20)) for question in QUESTIONS]
+    return [told(store.search(query, 20)) for query in ("key shutter zenith", "a vault in the ship", "banana")]
 
 
 def check_old(url, name, *, whole):

@@ -77,11 +77,9 @@ async def test_what_it_adds_has_no_vector_of_the_new_model(database_url, old, ne
     assert len(vectors_of(database_url, 2)) == 15
 
 
-LACKING = f"vector search misses some chunks of collection {NAME!r}"
-
-
 def noted(results):
-    return any(warning.startswith(LACKING) for warning in results.warnings)
+    lacking = f"vector search misses some chunks of collection {NAME!r}"
+    return any(warning.startswith(lacking) for warning in results.warnings)
 
 
 def client_of(url):

@@ -302,18 +302,17 @@ async def test_a_run_that_was_taken_over_writes_nothing(database_url, monkeypatc
         assert_vectors(vectors_of(database_url, 2), texts_of(database_url), new_model(), whole=True)
 
 
-class ChangedEmbedder(OtherEmbedder):
-    """Makes other vectors from some text on, as a server does whose model was exchanged."""
-
-    left = COUNT
-
-    def embed_documents(self, texts):
-        self.left -= len(texts)
-        model = super() if self.left >= 0 else OtherEmbedder(salt="swapped")
-        return model.embed_documents(texts)
-
-
 async def test_a_model_that_changed_meanwhile_does_not_serve(database_url, holder):
+    class ChangedEmbedder(OtherEmbedder):
+        """Makes other vectors from some text on, as a server does whose model was exchanged."""
+
+        left = COUNT
+
+        def embed_documents(self, texts):
+            self.left -= len(texts)
+            model = super() if self.left >= 0 else OtherEmbedder(salt="swapped")
+            return model.embed_documents(texts)
+
     before = told(await holder.search("key", 5))
     with pytest.raises(ModelError, match=r"no longer makes the stored vectors of .* texts.*--restart"):
         await holder.embeddings.change(ChangedEmbedder())
