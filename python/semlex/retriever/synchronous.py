@@ -122,7 +122,8 @@ class LoopThread:
 
     async def _finish(self, last: Callable[[], Coroutine[Any, Any, None]] | None) -> None:
         for call in self._calls:
-            call.cancel()
+            if not call.cancelling():  # a second time would interrupt its cleanup
+                call.cancel()
         if self._calls:
             await asyncio.wait(self._calls)
         if last is not None:

@@ -45,6 +45,7 @@ def interrupted(shell, arguments, moment, table):
         assert program.ended() == 130
         assert program.said.endswith("the same command continues from there\n")
         assert "{" not in program.said  # no report
+        assert "Traceback" not in program.said
     return stored(shell, table), json.loads(shell(*arguments).stdout)
 
 
