@@ -19,7 +19,7 @@ from tests.support.folders import ROOT
 from tests.support.programs import Program
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-# `test_tutorials.py` follows them line by line.
+# `test_documentation.py` follows them line by line.
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 # The frameworks that the other tests' environment has not.
 FRAMEWORKS = ("llama_index", "haystack", "ray", "sqlalchemy")
