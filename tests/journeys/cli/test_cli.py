@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from semlex.retriever.synchronous import SyncRetriever
-from tests.support.shell import Shell
 
 
 @pytest.mark.slow
-def test_index_search_status_drop(shell: Shell) -> None:
+def test_index_search_status_drop(shell):
     [report] = shell.objects("index", "docs", "--collection", "handbook")
     assert (report["added"], report["failed"]) == (2, 0)
     *hits, summary = shell.objects("search", "rotate a key", "-c", "handbook", "--top-k", "1")
@@ -49,7 +45,7 @@ def test_index_search_status_drop(shell: Shell) -> None:
     assert shell.objects("collections") == []
 
 
-def test_people_see_places_scores_and_marked_words(shell: Shell) -> None:
+def test_people_see_places_scores_and_marked_words(shell):
     shell("index", "docs")
     done = shell("search", "rotate a key")
     assert done.stdout.startswith("1. docs/keys.md:5  Keys\n   Rotate a key every ninety days.\n")
@@ -67,7 +63,7 @@ def test_people_see_places_scores_and_marked_words(shell: Shell) -> None:
     assert "wordllama" in done.stderr
 
 
-def test_try_is_index_and_search_in_one(shell: Shell) -> None:
+def test_try_is_index_and_search_in_one(shell):
     first = shell("try", "docs", "where are keys stored?")
     assert "docs/keys.md" in first.stdout
     assert "2 new" in first.stderr
@@ -76,7 +72,7 @@ def test_try_is_index_and_search_in_one(shell: Shell) -> None:
 
 
 @pytest.mark.slow
-def test_keyword_only_then_embed(shell: Shell) -> None:
+def test_keyword_only_then_embed(shell):
     shell("index", "docs", "--model", "none")
     *_, summary = shell.objects("search", "banana")
     assert summary["mode"] == "keyword"
@@ -88,14 +84,14 @@ def test_keyword_only_then_embed(shell: Shell) -> None:
     assert summary["mode"] == "vector"
 
 
-def test_a_bad_file_is_listed_and_the_code_says_so(shell: Shell) -> None:
+def test_a_bad_file_is_listed_and_the_code_says_so(shell):
     (shell.folder / "docs" / "broken.md").write_bytes(b"\xff\x00")
     done = shell("index", "docs", code=5)
     assert "broken.md" in done.stderr
     assert "2 new" in done.stderr
 
 
-def test_a_setting_bounds_the_size_of_files(shell: Shell) -> None:
+def test_a_setting_bounds_the_size_of_files(shell):
     (shell.folder / "docs" / "large.md").write_bytes(b"word " * 250_000)
     shell.environment["SEMLEX_MAX_FILE_MIB"] = "1"
     told = "large.md: 1.2 MiB or more, the limit is 1: split it, or raise the setting max_file_mib"
@@ -105,7 +101,7 @@ def test_a_setting_bounds_the_size_of_files(shell: Shell) -> None:
 
 
 @pytest.mark.slow
-def test_brackets_in_messages_are_shown(shell: Shell) -> None:
+def test_brackets_in_messages_are_shown(shell):
     # They are markup to the library that prints; `semlex[torch]` must not lose its extra.
     (shell.folder / "[docs]").mkdir()
     (shell.folder / "[docs]" / "page.md").write_text("# Keys [old]\n\nAn old key.\n", encoding="utf-8")
@@ -116,7 +112,7 @@ def test_brackets_in_messages_are_shown(shell: Shell) -> None:
 
 
 @pytest.mark.slow
-def test_without_a_server_the_embedded_one_runs(program: Shell, open_folder: Path) -> None:
+def test_without_a_server_the_embedded_one_runs(program, open_folder, monkeypatch):
     for name in ("DATABASE_URL", "SEMLEX_READ_FROM"):
         program.environment.pop(name, None)
     program.environment["SEMLEX_DATA_DIR"] = str(open_folder)
@@ -124,17 +120,12 @@ def test_without_a_server_the_embedded_one_runs(program: Shell, open_folder: Pat
     *hits, _ = program.objects("search", "banana")
     assert hits[0]["source_document"] == "fruit.txt"
     # The library finds the same data under the same setting.
-    reading = (
-        "from semlex import SyncRetriever\n"
-        "with SyncRetriever(create=False) as retriever: print(retriever.status().documents)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", reading], env=program.environment, capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "2\n"
+    monkeypatch.setenv("SEMLEX_DATA_DIR", str(open_folder))
+    with SyncRetriever(create=False) as retriever:
+        assert retriever.status().documents == 2
 
 
-def test_a_reranker_by_name(shell: Shell) -> None:
+def test_a_reranker_by_name(shell):
     shell("index", "docs", "--model", "none")
     *hits, summary = shell.objects("search", "yellow fruit", "--reranker", "term-overlap", "--top-k", "1")
     assert [hit["source_document"] for hit in hits] == ["fruit.txt"]
@@ -145,7 +136,7 @@ def test_a_reranker_by_name(shell: Shell) -> None:
 
 
 @pytest.mark.slow
-def test_a_dimension_that_the_model_does_not_have(shell: Shell) -> None:
+def test_a_dimension_that_the_model_does_not_have(shell):
     done = shell("index", "docs", "--model", "static", "--dimensions", "128", code=4)
     assert "dimensions=128 was configured" in done.stderr
     assert shell.objects("collections") == []

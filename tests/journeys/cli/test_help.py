@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import threading
 from contextvars import copy_context
-from pathlib import Path
 
 import pytest
 import typer
@@ -22,7 +21,12 @@ from tests.support.shell import Shell
 from tests.support.waiting import LIMIT
 
 
-def test_every_command_has_its_panel_and_its_example() -> None:
+@pytest.fixture
+def no_server(tmp_path):
+    return Shell("postgresql://127.0.0.1:1/x", tmp_path)
+
+
+def test_every_command_has_its_panel_and_its_example():
     assert set(EXAMPLES) == set(TREE)
     assert [len(names) for names in PANELS.values()] == [11, 8, 7]
     assert [one.rich_help_panel for one in MAIN.commands.values()] == [
@@ -30,38 +34,38 @@ def test_every_command_has_its_panel_and_its_example() -> None:
     ]
 
 
-def test_the_list_of_commands_has_the_beginning_of_each_help() -> None:
+def test_the_list_of_commands_has_the_beginning_of_each_help():
     for name, command in MAIN.commands.items():
         listed = MAIN.get_command(None, name)
         assert (listed.help, listed.rich_help_panel) == (command.help.split("\n\n")[0], command.rich_help_panel)
 
 
-def test_the_help_shows_panels_in_order_and_ends_with_an_example(shell: Shell) -> None:
-    text = shell("--help").stdout
+def test_the_help_shows_panels_in_order_and_ends_with_an_example(no_server):
+    text = no_server("--help").stdout
     places = [text.index(f"─ {panel} ─") for panel in PANELS]
     assert places == sorted(places)
     for name in ("search", "documents move", "jobs", "eval tune"):
-        lines = shell(*name.split(), "--help").stdout.split("Example:")[-1].split()
+        lines = no_server(*name.split(), "--help").stdout.split("Example:")[-1].split()
         assert lines == EXAMPLES[name].split()
 
 
-def test_common_options_are_folded_to_their_names(shell: Shell) -> None:
+def test_common_options_are_folded_to_their_names(no_server):
     for line in ("search", "jobs", "serve"):
-        brief, whole = shell(line, "--help").stdout, shell(line, "--help", "-v").stdout
+        brief, whole = no_server(line, "--help").stdout, no_server(line, "--help", "-v").stdout
         assert f"─ {COMMON} ─" in whole
         assert "Folder for the data" not in brief
         assert f"{COMMON}, described by semlex {line} --help -v: " in " ".join(brief.split())
         assert all("--data-dir" in text for text in (brief, whole))
 
 
-def test_a_group_has_the_options_of_what_it_does_without_a_command(shell: Shell) -> None:
+def test_a_group_has_the_options_of_what_it_does_without_a_command(no_server):
     for group, option in (("jobs", "--state"), ("doctor", "--reranker"), ("serve", "--port"), ("eval", "--fusion")):
-        assert option in shell(group, "--help").stdout
-    assert "Usage: semlex maintain" in shell("maintain").stdout
+        assert option in no_server(group, "--help").stdout
+    assert "Usage: semlex maintain" in no_server("maintain").stdout
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_an_example_can_be_typed(name: str) -> None:
+def test_an_example_can_be_typed(name):
     words = shlex.split(EXAMPLES[name])[1:]
     depth = len(name.split())
     assert words[:depth] == name.split()
@@ -85,27 +89,27 @@ def test_an_example_can_be_typed(name: str) -> None:
         ("jobs submit", JobOptions),
     ],
 )
-def test_declared_options_are_flags_with_their_texts(name: str, options: type) -> None:
+def test_declared_options_are_flags_with_their_texts(name, options):
     flags = {flag: param.help for param in RUNNABLE[name].params for flag in param.opts}
     for one in declared(options).values():
         if one.option.offered and one.name != "enrichment":  # --enrich is a setting
             assert one.option.text.split(". ")[0] in flags[flag_of(one.name)]
 
 
-@pytest.mark.parametrize("name", RUNNABLE)
-def test_every_command_has_the_options_of_the_output(name: str) -> None:
-    if name.startswith(("config init", "config trust", "config untrust", "serve token add", "serve token remove")):
-        # They print nothing but what was done.
-        return
-    options = {option for one in RUNNABLE[name].params for option in one.opts}
-    assert "--json" in options
-    if name not in ("config show", "serve token list"):  # its own; --json has its objects
-        assert {"--fields", "--header"} <= options
+def flags(name):
+    return {flag for param in RUNNABLE[name].params for flag in param.opts}
 
 
-def test_suggestions_lead_to_what_there_is() -> None:
-    options = {option for one in RUNNABLE.values() for param in one.params for option in param.opts}
-    assert set(OPTIONS.values()) <= options
+def test_every_command_has_the_options_of_the_output():
+    silent = ("config init", "config trust", "config untrust", "serve token add", "serve token remove")
+    printing = {name for name in RUNNABLE if not name.startswith(silent)}
+    assert {name for name in printing if "--json" not in flags(name)} == set()
+    without_fields = {name for name in printing if not {"--fields", "--header"} <= flags(name)}
+    assert without_fields <= {"config show", "serve token list"}  # their own; --json has their objects
+
+
+def test_suggestions_lead_to_what_there_is():
+    assert set(OPTIONS.values()) <= set().union(*map(flags, RUNNABLE))
     assert not COMMANDS.keys() & MAIN.commands.keys()
     for names in COMMANDS.values():
         for name in names:
@@ -115,7 +119,7 @@ def test_suggestions_lead_to_what_there_is() -> None:
 # --- commands in messages -------------------------------------------------------------------------------------------
 
 
-def test_a_command_in_a_message_names_the_server_that_was_given(tmp_path: Path) -> None:
+def test_a_command_in_a_message_names_the_server_that_was_given(tmp_path):
     text = "semlex documents move a b, semlex delete --source docs; semlex config; semlex indexes; "
     text += "semlex documents preview f; semlex postgres stop"
     set_server(None, None)  # another test of this process may have noted one
@@ -143,17 +147,14 @@ def test_a_command_in_a_message_names_the_server_that_was_given(tmp_path: Path) 
         set_server(None, None)
 
 
-@pytest.mark.parametrize("name", sorted(RUNNABLE))
-def test_commands_in_messages_get_only_options_that_they_have(name: str) -> None:
-    options = {option for one in RUNNABLE[name].params for option in one.opts}
-    has = {"--data-dir", "--database"} <= options
-    assert has == (not name.startswith((*WITHOUT_SERVER, "postgres")))
-    takes_collection = has and "--collection" in options
-    assert takes_collection == (has and name not in WITHOUT_COLLECTION)
+def test_commands_in_messages_get_only_options_that_they_have():
+    has_server = {name for name in RUNNABLE if {"--data-dir", "--database"} <= flags(name)}
+    assert has_server == {name for name in RUNNABLE if not name.startswith((*WITHOUT_SERVER, "postgres"))}
+    assert {name for name in has_server if "--collection" in flags(name)} == has_server.difference(WITHOUT_COLLECTION)
 
 
 @pytest.mark.slow
-def test_a_remedy_works_as_it_is_printed(shell: Shell) -> None:
+def test_a_remedy_works_as_it_is_printed(shell):
     url = shell.environment.pop("DATABASE_URL")
     shell.environment["SEMLEX_EMBEDDING_MODEL"] = "none"
     shell("index", "docs", "-c", "c", "--database", url)
@@ -168,7 +169,7 @@ def test_a_remedy_works_as_it_is_printed(shell: Shell) -> None:
 # --- completion -----------------------------------------------------------------------------------------------------
 
 
-def complete(shell: Shell, *words: str) -> list[str]:
+def complete(shell, *words):
     shell.environment |= {
         "_SEMLEX_COMPLETE": "complete_bash",
         "COMP_WORDS": shlex.join(("semlex", *words)),
@@ -177,7 +178,7 @@ def complete(shell: Shell, *words: str) -> list[str]:
     return shell().stdout.split()
 
 
-def test_names_are_completed_from_the_server(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_are_completed_from_the_server(shell, monkeypatch):
     monkeypatch.setattr(options, "LIMIT_SECONDS", LIMIT)
     shell("index", "docs", "-c", "handbook", "--model", "none")
     assert complete(shell, "search", "--collection", "h") == ["handbook"]
@@ -187,40 +188,30 @@ def test_names_are_completed_from_the_server(shell: Shell, monkeypatch: pytest.M
     assert complete(shell, "collections", "drop", "x") == []
 
 
-def test_a_server_that_does_not_answer_completes_nothing(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    shell.environment["DATABASE_URL"] = "postgresql://127.0.0.1:1/x"
-    assert complete(shell, "collections", "drop", "h") == []
+def test_a_server_that_does_not_answer_completes_nothing(no_server, monkeypatch):
+    assert complete(no_server, "collections", "drop", "h") == []
     answers = threading.Event()
     monkeypatch.setattr(options, "LIMIT_SECONDS", 0.0)
     monkeypatch.setattr(options, "_read", lambda *_: ["handbook"] if answers.wait(LIMIT) else [])
-    assert complete(shell, "collections", "drop", "h") == []
+    assert complete(no_server, "collections", "drop", "h") == []
     answers.set()
 
 
-def test_an_embedded_server_is_not_started_for_a_key_press(shell: Shell) -> None:
-    del shell.environment["DATABASE_URL"]
-    shell.environment["SEMLEX_DATA_DIR"] = str(shell.folder / "data")
-    assert complete(shell, "collections", "drop", "h") == []
-    assert not (shell.folder / "data").exists()
+def test_an_embedded_server_is_not_started_for_a_key_press(no_server):
+    del no_server.environment["DATABASE_URL"]
+    no_server.environment["SEMLEX_DATA_DIR"] = str(no_server.folder / "data")
+    assert complete(no_server, "collections", "drop", "h") == []
+    assert not (no_server.folder / "data").exists()
 
 
-@pytest.mark.parametrize("name", ["", *sorted(TREE)])
-def test_a_flag_has_no_value_in_the_help(name: str) -> None:
-    command = TREE[name] if name else MAIN
-    flags = [one for one in command.get_params(typer.Context(command)) if getattr(one, "is_flag", False)]
-    assert "--help" in {option for flag in flags for option in flag.opts}
-    assert [flag.metavar for flag in flags] == [""] * len(flags)
+def test_a_flag_has_no_value_in_the_help():
+    for command in (MAIN, *TREE.values()):
+        without_value = [one for one in command.get_params(typer.Context(command)) if getattr(one, "is_flag", False)]
+        assert "--help" in {option for one in without_value for option in one.opts}, command.name
+        assert {one.metavar for one in without_value} == {""}, command.name
 
 
 @pytest.mark.slow
-def test_no_help_shows_a_kind_of_value_for_flags(shell: Shell) -> None:
+def test_no_help_shows_a_kind_of_value_for_flags(no_server):
     for name in ("", "search", "jobs", "jobs show", "serve token add"):
-        assert "bool" not in shell(*name.split(), "--help").stdout.lower()
-
-
-@pytest.mark.parametrize(
-    "line", ["doctor models --data-dir x", "documents preview docs -c c", "serve token list --database x"]
-)
-def test_an_option_of_the_server_is_refused_with_the_reason(shell: Shell, line: str) -> None:
-    told = " ".join(shell(*line.split(), code=2).stderr.split())
-    assert f"semlex {line.rsplit(' -', 1)[0].removesuffix(' docs')} uses no database" in told
+        assert "bool" not in no_server(*name.split(), "--help").stdout.lower()

@@ -1,334 +1,356 @@
-"""Forty mistakes that people make: each is told with what, where and a remedy, and the remedy works when followed."""
+"""Lines and calls as people type them: each does what was meant, or names the mistake and a remedy that works."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+import re
+import shlex
+from dataclasses import replace
 from datetime import UTC, datetime, time
-from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 
-from semlex.cli import app
 from semlex.errors import SemlexError
-from semlex.retriever.synchronous import SyncRetriever
 from semlex.store.write.copy import BulkIngestConfig
 from semlex.types.documents import Document
 from tests.support.retrievers import sync_opened
+from tests.support.shell import Shell, run_here, two_documents
+
+# --- the command line -----------------------------------------------------------------------------------------------
+
+
+class Typed(NamedTuple):
+    """A command line: what follows ``semlex``; ``{database}`` stands for the server's address."""
+
+    line: str
+    code: int
+    says: tuple[str, ...]  # on whichever stream
+    instead: str = ""  # the line that follows the remedy
+    given: str = ""  # on standard input
+    columns: int = 120  # of the terminal
+    not_said: tuple[str, ...] = ()
+    file: str = ""  # the folder's `semlex.toml`; only `config trust` leaves it there
+    variables: tuple[tuple[str, str], ...] = ()  # further ones, which the remedy takes away
+
+
+KEYS = ("docs/keys.md", "ninety days")
+# In a folder with the collection ``handbook``, which they only read.
+LINES = [
+    # --- meant, and done
+    Typed("search how often is a key rotated", 0, KEYS),
+    Typed("search how often is a key rotated?", 0, KEYS),
+    Typed("search --top-k 1 rotate", 0, KEYS, not_said=("2. ",)),
+    Typed("search rotate --top-k=1", 0, KEYS, not_said=("2. ",)),
+    Typed("search -k1 rotate", 0, KEYS, not_said=("2. ",)),
+    Typed("search rotate --mode keyword a key -v", 0, ("keyword search",)),
+    Typed("search rotate", 0, KEYS, not_said=("keyword #", " ms")),
+    Typed("--top-k 1 search rotate", 0, KEYS, not_said=("2. ",)),
+    Typed("-c handbook search rotate", 0, KEYS),
+    Typed("--json search rotate", 0, ('"rank": 1',)),
+    Typed("-q search rotate", 0, KEYS),
+    Typed("search rotate -q", 0, KEYS),
+    Typed("help", 0, ("Usage: semlex", "Commands", "Groups of commands", "models", "doctor")),
+    Typed("help search", 0, ("Usage: semlex search", "--top-k", "Example:")),
+    Typed("search help", 0, ("nothing found",)),
+    Typed("search -h", 0, ("Usage: semlex search",)),
+    Typed("version", 0, ("semlex 0.",)),
+    Typed("", 0, ("Usage: semlex",)),
+    Typed("search - --fields query,source_document", 0, ("1\tkeys.md", "2\tfruit.txt"), given="rotate\n\nbanana\n"),
+    Typed(
+        "ask -", 0, ("Rotate a key every ninety days", "banana"), given="how often rotate a key?\nwhat is a banana?\n"
+    ),
+    Typed("context - --json", 0, ('"question": "rotate"', '"question": "banana"'), given="rotate\nbanana\n"),
+    Typed("search rotate --fields source_document,line --no-header", 0, ("keys.md\t",), not_said=("source_document",)),
+    Typed("documents show keys.md", 0, ("# Keys", "Keys are stored in a vault.")),
+    Typed("documents show docs/keys.md", 0, ("# Keys",)),
+    Typed("documents show fruit.txt:1", 0, ("A banana",)),
+    Typed("documents outline keys.md", 0, ("1  Keys", "3    Rotation", "7    Storage")),
+    Typed("documents sources", 0, ("docs",)),
+    Typed("delete docs/keys.md --dry-run", 0, ("would be deleted",)),
+    Typed("documents add - --texts -c notes", 0, ("2 documents added",), given="one line\nanother line\n"),
+    Typed("shell", 0, KEYS, given="rotate\n"),
+    Typed("search rotate", 0, ("keys.md",), columns=40),
+    # --- other names
+    Typed('"how often is a key rotated?"', 2, ("To ask a question: semlex search", '"how often is a key rotated?"')),
+    Typed("how often is a key rotated", 2, ("semlex search how often is a key rotated",)),
+    Typed("rotate", 2, ("No such command 'rotate'", 'semlex search "rotate"')),
+    Typed("serach rotate", 2, ("serach", "Did you mean: semlex search rotate?"), "search rotate"),
+    Typed("Search rotate", 2, ("Did you mean: semlex search rotate?",)),
+    Typed("searhc", 2, ("semlex search",)),
+    Typed("ls", 2, ("semlex collections", "semlex documents")),
+    Typed("query rotate", 2, ("Did you mean: semlex search rotate?",)),
+    Typed("ingest docs", 2, ("Did you mean: semlex index docs?",)),
+    Typed("rm keys.md", 2, ("semlex delete",)),
+    Typed("create_index", 2, ("semlex maintain create-index",)),
+    Typed("jobs lst", 2, ("No such command 'lst'", "semlex jobs list")),
+    Typed("embed -c notes", 2, ("Did you mean: semlex models fill -c notes?",)),
+    Typed("reindex", 2, ("Did you mean: semlex maintain reindex?",)),
+    Typed("drop notes", 2, ("Did you mean: semlex collections drop notes?",)),
+    Typed(
+        "search rotate -c handbok", 6,
+        ("collection 'handbok' does not exist", "did you mean 'handbook'?", "collections: handbook", "Server: host="),
+        "search rotate -c handbook",
+    ),
+    Typed("search --top_k 3 rotate", 2, ("No such option: --top_k", "--top-k")),
+    Typed("search rotate --limit 3", 2, ("No such option: --limit", "--top-k")),
+    Typed("search rotate -n 3", 2, ("No such option: -n", "--top-k")),
+    Typed("search rotate --JSON", 2, ("--JSON", "--json")),
+    Typed("search rotate -json", 2, ("No such option: -j", "--json")),
+    Typed("search rotate --where 'year > 3'", 2, ("--filter",)),
+    Typed("search rotate --db postgresql://x/y", 2, ("--database",)),
+    Typed("collections drop handbook -y", 2, ("--yes",)),
+    Typed("search rotate --collecton handbook", 2, ("--collection",)),
+    # --- something lacks, or is too much
+    Typed("search", 2, ("give a question", "--queries", "--after")),
+    Typed("search -", 2, ("no question on standard input",)),
+    Typed("ask -", 2, ("no question on standard input",)),
+    Typed("documents add - -c notes", 2, ("no document to add",)),
+    Typed("documents add - -c notes", 2, ("standard input", "line 1", "not JSON", "--texts"), given="no json\n"),
+    Typed("documents add nope.jsonl -c notes", 2, ("nope.jsonl cannot be read",)),
+    Typed("index", 2, ("Missing argument 'paths'", "semlex index ./docs -c handbook")),
+    Typed("why keys.md", 2, ("Missing argument 'question'", "semlex why keys.md how often")),
+    Typed("documents outline", 2, ("Missing argument", "semlex documents outline keys.md")),
+    Typed("documents outline nope.md", 2, ("document 'nope.md' not found", "semlex documents")),
+    Typed("documents show", 2, ("Missing argument", "semlex documents show keys.md")),
+    Typed("status handbook", 2, ("unexpected extra argument", "handbook", "semlex status -c handbook")),
+    Typed("search rotate -k", 2, ("'-k' requires an argument",)),
+    Typed("search rotate --filter year=2020", 0, ("no chunk has the metadata field 'year'",)),
+    Typed("search rotate --filter year=>2020", 2, ("--filter", "column 5")),
+    Typed("search rotate --fields sorce", 2, ("no line has the field 'sorce'", "source")),
+    Typed("search rotate --fields id,legs", 2, ("--fields", "no line of --json has all of")),
+    Typed("search rotate --fields ,", 2, ("--fields names keys",)),
+    Typed("search --after foo", 2, ("cursor", "next_cursor of an earlier page", "complete and unchanged")),
+    Typed("search rotate --after foo", 2, ("give a question", "--after")),
+    Typed("search rotate --open", 2, ("--open needs a terminal",)),
+    Typed("search rotate --device gpu", 2, ("device must be mps, cuda or cpu; got 'gpu'",)),
+    Typed("search rotate --reranker nosuch", 4, ("'nosuch'", "'term-overlap' needs no hub"), not_said=("'static'",)),
+    Typed(
+        "collections drop handbok", 6, ("collection 'handbok' does not exist", "handbook"), not_said=("Drop handbok",)
+    ),
+    Typed("collections drop handbook", 2, ("no answer was given", "--yes")),
+    Typed("collections drop handbook", 1, ("aborted",), given="n\n"),
+    Typed("eval queries --clear", 2, ("no answer was given", "--yes")),
+    Typed("delete --source docs", 2, ("no answer was given", "--yes")),
+    Typed("ask rotate --min-coverage nan", 2, ("--min-coverage", "between 0 and 1", "'nan'")),
+    Typed("context rotate --sections -1", 2, ("--sections", "0, for never, or between 0.01 and 1")),
+    Typed("shell --mode both", 2, ("mode", "hybrid"), given="rotate\n"),
+    Typed("doctor server --data-dir", 2, ("requires an argument",)),
+    Typed("collections restore nope", 2, ("folder nope does not exist", "semlex collections dump")),
+    Typed("eval nope", 2, ("nope",)),
+    Typed("jobs show 1", 2, ("'1' is not the id of a job", "semlex jobs")),
+    Typed("serach rotate", 2, ("semlex search",), columns=40),
+    Typed("status handbook", 2, ("handbook",), columns=40),
+    # --- mistakes with their remedies
+    Typed("search ' '", 2, ("query", "blank", "1 character"), "search keys"),
+    Typed("search keys -k 0", 2, ("top_k", "between 1 and 1,000", "got 0"), "search keys -k 1"),
+    Typed("search keys -k 5000", 2, ("top_k", "1 and 1,000", "5,000"), "search keys -k 1000"),
+    Typed("search keys --topk 3", 2, ("--topk", "--top-k"), "search keys --top-k 3"),
+    Typed("search keys --mode both", 2, ("both", "hybrid"), "search keys --mode hybrid"),
+    Typed("search keys --fusion max", 2, ("max", "rrf"), "search keys --fusion rrf"),
+    Typed("search keys --filter year", 2, ("--filter", "column 5", "an operator"), "search keys --filter year==2024"),
+    Typed("status", 2, ("semlex.toml", "colection", "collection"), "status", file='colection = "handbook"\n'),
+    Typed("status", 2, ("semlex.toml:1:14", "NAME = VALUE"), "status", file="collection = \n"),
+    Typed("status", 2, ("SEMLEX_COLECTION", "SEMLEX_COLLECTION"), "status", variables=(("SEMLEX_COLECTION", "x"),)),
+    Typed(
+        "search keys", 2, ("semlex.toml", "reranker_model", "semlex config trust"), "config trust",
+        file='reranker_model = "http://127.0.0.1:1/v1#m"\n',
+    ),
+    *(
+        Typed(f"status --database {address}", code, says, "status --database {database}")
+        for address, code, says in (
+            ("postgresql+psycopg://127.0.0.1/x", 2, ("postgresql+psycopg", "postgresql://")),
+            ("mysql://127.0.0.1/x", 2, ("mysql", "postgresql://")),
+            ("localhost:5432/x", 2, ("postgresql://",)),
+            ("postgresql://user:hunter2@127.0.0.1:1/x", 3, ("127.0.0.1", "running")),
+        )
+    ),
+    *(
+        Typed(f"{line} {value}", 2, (f"'{option}", f"{message}; got '{value}'"), remedy, columns=columns)
+        for line, value, option, message, remedy in (
+            ("search keys -k", "many", "--top-k", "must be a whole number", "search keys -k 3"),
+            ("search keys --deadline", "soon", "--deadline", "must be a number of seconds, at least 0", ""),
+            ("status --keep-alive", "-1", "--keep-alive", "must be a number of seconds, at least 0", ""),
+            ("index docs --chunk-tokens", "1.5", "--chunk-tokens", "must be a whole number", ""),
+        )
+        for columns in (80, 1000)
+    ),
+    Typed("search rotate -x", 2, ("No such option: -x",)),
+    *(
+        Typed(
+            f"search --after x {option}", 2,
+            (f"--after (the cursor holds the search) does not accept {option.split()[0]}",),
+        )
+        for option in ("--top-k 3", "--fusion rrf", "--mode keyword")
+    ),
+    Typed("maintain migrate --sql --json", 2, ("--sql",)),
+    Typed("maintain migrate --sql --fields name", 2, ("--sql",)),
+    Typed("doctor models --data-dir x", 2, ("semlex doctor models uses no database",)),
+    Typed("documents preview docs -c c", 2, ("semlex documents preview uses no database",)),
+    Typed("serve token list --database x", 2, ("semlex serve token list uses no database",)),
+    Typed("search -", 2, ("no question on standard input",), given="\n"),
+    Typed("search --queries -", 2, ("no question on standard input",), given="\n"),
+    Typed("search --queries none.txt", 2, ("no question in none.txt",)),
+    # A shell opens no collection before its options are checked.
+    Typed("shell --mode x -c nope", 2, ("'--mode': must be vector, keyword or hybrid; got 'x'",)),
+    Typed("shell --top-k 0 -c nope", 2, ("--top-k must be between 1 and 1,000; got 0",)),
+]  # fmt: skip
+# Each in a collection of its own, which the remedy may change.
+CHANGES = [
+    Typed("index docs -c 'my docs'", 2, ("collection", "a-z", "my_docs"), "index docs -c my_docs"),
+    Typed("index dcos", 2, ("dcos", "no such file"), "index docs"),
+    Typed("try dcos keys", 2, ("dcos", "no such file"), "try docs keys"),
+    Typed("index '*.md'", 2, ("*.md", "--include"), "index docs --include '*.md'"),
+    *(
+        Typed(f"index docs -c second {options}", code, says, f"index docs -c second {remedy}")
+        for options, code, says, remedy in (
+            ("--language klingon", 2, ("klingon", "language", "english"), "--language english"),
+            ("--keyword bm26", 2, ("bm26", "bm25"), "--keyword bm25"),
+            ("--chunk-tokens 5", 2, ("chunk_tokens", "between 16 and", "got 5"),
+             "--chunk-tokens 64 --overlap-tokens 8"),
+            ("--chunk-tokens 64 --overlap-tokens 64", 2, ("overlap_tokens", "64"),
+             "--chunk-tokens 64 --overlap-tokens 8"),
+            ("--chunk-tokens 64 --min-tokens 64", 2, ("min_tokens", "between 0 and 32", "got 64"),
+             "--chunk-tokens 64 --min-tokens 32"),
+            ("--model no-such/model", 4, ("no-such/model", "static"), "--model static"),
+        )
+    ),
+    Typed("index docs --language german", 2, ("language", "german", "english"), "index docs --language english"),
+    Typed(
+        "index docs --chunk-tokens 200", 2, ("chunk_tokens", "200", "500", "semlex maintain rechunk"),
+        "maintain rechunk --chunk-tokens 200",
+    ),
+    Typed("index .", 2, ("'docs'", "Index those folders", "semlex delete --source docs"), "index docs"),
+    Typed("search keys --mode vector", 4, ("handbook", "semlex models fill"), "models fill --model static"),
+    Typed("collections drop handbok --yes", 6, ("handbok", "handbook"), "collections drop handbook --yes"),
+    Typed("delete", 2, ("ids", "document", "source", "filters"), "delete --source docs --dry-run"),
+    Typed("delete --source dcos", 2, ("dcos", "docs"), "delete --source docs --dry-run"),
+]  # fmt: skip
+
+
+def indexed(url, folder):
+    """A folder that was indexed into the collection ``handbook`` by words."""
+    two_documents(folder)
+    (folder / "none.txt").write_text("\n  \n", encoding="utf-8")
+    (folder / "own.toml").touch()
+    shell = Shell(url, folder)
+    shell.environment |= {"SEMLEX_EMBEDDING_MODEL": "none", "SEMLEX_CONFIG": str(folder / "own.toml")}
+    shell("index", "docs", "-c", "handbook")
+    return shell
+
+
+@pytest.fixture(scope="module")
+def handbook(new_database, tmp_path_factory):
+    return indexed(new_database(), tmp_path_factory.mktemp("handbook"))
+
+
+def words(text):
+    """What was printed, as one line without frames."""
+    return " ".join(re.sub("[│╭╮╰╯─]", " ", text).split())
+
+
+def type_line(shell, typed, line, folder, **variables):
+    collection = {} if " -c " in f" {line} " else {"SEMLEX_COLLECTION": "handbook"}
+    environment = shell.environment | collection | {"COLUMNS": str(typed.columns), "NO_COLOR": "1"} | variables
+    line = line.format(database=shlex.quote(shell.environment["DATABASE_URL"]))
+    done = run_here(tuple(shlex.split(line)), environment, folder, typed.given)
+    return done, done.stdout + done.stderr
+
+
+def check(shell, typed, folder):
+    done, printed = type_line(shell, typed, typed.line, folder, **dict(typed.variables))
+    assert done.returncode == typed.code, printed
+    assert [part for part in ("Traceback", "\x1b[", "hunter2", *typed.not_said) if part in printed] == [], printed
+    missing = [part for part in typed.says if words(part) not in words(printed) and part not in printed]
+    assert not missing, (missing, printed)
+    if typed.code:
+        assert done.stdout == ""
+    if typed.instead:
+        if typed.instead != "config trust":
+            (folder / "semlex.toml").unlink(missing_ok=True)
+        done, printed = type_line(shell, typed, typed.instead, folder)
+        assert done.returncode == 0, printed
+
+
+def name_of(typed):
+    return typed.line or "nothing"
+
+
+@pytest.mark.parametrize("typed", LINES, ids=name_of)
+def test_a_line_is_understood_or_answered(handbook, typed, tmp_path):
+    if typed.file:
+        (tmp_path / "semlex.toml").write_text(typed.file, encoding="utf-8")
+    check(handbook, typed, tmp_path if typed.file else handbook.folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("typed", CHANGES, ids=name_of)
+def test_the_remedy_of_a_mistake_may_change_the_collection(database_url, typed, tmp_path):
+    check(indexed(database_url, tmp_path), typed, tmp_path)
+
+
+# --- Python ---------------------------------------------------------------------------------------------------------
 
 GOOD = Document("Rotate the keys.", {"year": 2024}, "keys")
 VECTOR = [1.0, 0, 0, 0, 0, 0, 0, 0]
 
 
-# --- the command line -----------------------------------------------------------------------------------------------
+def other(**fields):
+    return [GOOD, replace(GOOD, id="other", **fields)]
 
 
-@dataclass(frozen=True)
-class Typed:
-    """A command line that is wrong.
-
-    Attributes:
-        line: What was typed; ``{database}`` stands for the server's address.
-        code: Its exit code.
-        says: Parts of the message: what, where, remedy.
-        instead: The command line that follows the remedy.
-        files: Files that are written before.
-        environment: Variables that are set before.
-        undone: Variables and files that the remedy takes away.
-    """
-
-    line: str
-    code: int
-    says: tuple[str, ...]
-    instead: str
-    files: tuple[tuple[str, str], ...] = ()
-    environment: tuple[tuple[str, str], ...] = ()
-    undone: tuple[str, ...] = ()
-
-    @property
-    def reads(self) -> bool:
-        """Whether neither of its command lines changes what is stored."""
-        return {"search", "serach", "status", "config"}.issuperset(
-            line.split()[0] for line in (self.line, self.instead)
-        )
+def add(*arguments, **options):
+    return lambda retriever: retriever.add_documents(*arguments, **options)
 
 
-TYPED = {
-    "a blank question": Typed("search ' '", 2, ("query", "blank", "1 character"), "search keys"),
-    "no hits wanted": Typed("search keys -k 0", 2, ("top_k", "between 1 and 1,000", "got 0"), "search keys -k 1"),
-    "too many hits wanted": Typed("search keys -k 5000", 2, ("top_k", "1 and 1,000", "5,000"), "search keys -k 1000"),
-    "no number of hits": Typed("search keys -k many", 2, ("--top-k", "whole number", "'many'"), "search keys -k 3"),
-    "a collection's name with a blank": Typed(
-        "index docs -c 'my docs'", 2, ("collection", "a-z", "my_docs"), "index docs -c my_docs"
-    ),
-    "a collection that is not there": Typed(
-        "search keys -c handbok", 6, ("handbok", "collections: handbook"), "search keys -c handbook"
-    ),
-    "a folder that is not there": Typed("index dcos", 2, ("dcos", "no such file"), "index docs"),
-    "trying a folder that is not there": Typed("try dcos keys", 2, ("dcos", "no such file"), "try docs keys"),
-    "a pattern in quotes": Typed("index '*.md'", 2, ("*.md", "--include"), "index docs --include '*.md'"),
-    "an unknown command": Typed("serach keys", 2, ("serach", "search"), "search keys"),
-    "an unknown option": Typed("search keys --topk 3", 2, ("--topk", "--top-k"), "search keys --top-k 3"),
-    "an unknown mode": Typed("search keys --mode both", 2, ("both", "hybrid"), "search keys --mode hybrid"),
-    "an unknown fusion": Typed("search keys --fusion max", 2, ("max", "rrf"), "search keys --fusion rrf"),
-    "an unknown language": Typed(
-        "index docs -c second --language klingon", 2, ("klingon", "language", "english"),
-        "index docs -c second --language english",
-    ),
-    "an unknown keyword engine": Typed(
-        "index docs -c second --keyword bm26", 2, ("bm26", "bm25"), "index docs -c second --keyword bm25"
-    ),
-    "chunks that are too small": Typed(
-        "index docs -c second --chunk-tokens 5", 2, ("chunk_tokens", "between 16 and", "got 5"),
-        "index docs -c second --chunk-tokens 64 --overlap-tokens 8",
-    ),
-    "an overlap as large as the chunk": Typed(
-        "index docs -c second --chunk-tokens 64 --overlap-tokens 64", 2, ("overlap_tokens", "64"),
-        "index docs -c second --chunk-tokens 64 --overlap-tokens 8",
-    ),
-    "sections to join that are as large as the chunk": Typed(
-        "index docs -c second --chunk-tokens 64 --min-tokens 64", 2, ("min_tokens", "between 0 and 32", "got 64"),
-        "index docs -c second --chunk-tokens 64 --min-tokens 32",
-    ),
-    "another language than the collection's": Typed(
-        "index docs --language german", 2, ("language", "german", "english"), "index docs --language english"
-    ),
-    "another chunk size than the collection's": Typed(
-        "index docs --chunk-tokens 200", 2, ("chunk_tokens", "200", "500", "semlex maintain rechunk"),
-        "maintain rechunk --chunk-tokens 200",
-    ),
-    "a folder above a source": Typed(
-        "index .", 2, ("'docs'", "Index those folders", "semlex delete --source docs"), "index docs"
-    ),
-    "a filter without a value": Typed(
-        "search keys --filter year", 2, ("--filter", "column 5", "an operator"), "search keys --filter year==2024"
-    ),
-    "a misspelt setting in the folder's file": Typed(
-        "status", 2, ("semlex.toml", "colection", "collection"), "status",
-        files=(("semlex.toml", 'colection = "handbook"\n'),), undone=("semlex.toml",),
-    ),
-    "a broken file of settings": Typed(
-        "status", 2, ("semlex.toml:1:14", "NAME = VALUE"), "status",
-        files=(("semlex.toml", "collection = \n"),), undone=("semlex.toml",),
-    ),
-    "a misspelt variable": Typed(
-        "status", 2, ("SEMLEX_COLECTION", "SEMLEX_COLLECTION"), "status",
-        environment=(("SEMLEX_COLECTION", "handbook"),), undone=("SEMLEX_COLECTION",),
-    ),
-    "an address in a cloned folder": Typed(
-        "search keys", 2, ("semlex.toml", "reranker_model", "semlex config trust"), "config trust",
-        files=(("semlex.toml", 'reranker_model = "http://127.0.0.1:1/v1#m"\n'),),
-    ),
-    "another library's address": Typed(
-        "status --database postgresql+psycopg://127.0.0.1/x", 2, ("postgresql+psycopg", "postgresql://"),
-        "status --database {database}",
-    ),
-    "another database's address": Typed(
-        "status --database mysql://127.0.0.1/x", 2, ("mysql", "postgresql://"), "status --database {database}"
-    ),
-    "an address without its kind": Typed(
-        "status --database localhost:5432/x", 2, ("postgresql://",), "status --database {database}"
-    ),
-    "a server that does not run": Typed(
-        "status --database postgresql://user:hunter2@127.0.0.1:1/x", 3, ("127.0.0.1", "running"),
-        "status --database {database}",
-    ),
-    "a model that is not there": Typed(
-        "index docs -c second --model no-such/model", 4, ("no-such/model", "static"),
-        "index docs -c second --model static",
-    ),
-    "vectors where there are none": Typed(
-        "search keys --mode vector", 4, ("handbook", "semlex models fill"), "models fill --model static"
-    ),
-    "dropping without a yes": Typed(
-        "collections drop handbok --yes", 6, ("handbok", "handbook"), "collections drop handbook --yes"
-    ),
-    "deleting nothing in particular": Typed(
-        "delete", 2, ("ids", "document", "source", "filters"), "delete --source docs --dry-run"
-    ),
-    "an unknown source": Typed("delete --source dcos", 2, ("dcos", "docs"), "delete --source docs --dry-run"),
-}  # fmt: skip
+def search(*arguments, **options):
+    return lambda retriever: retriever.search(*arguments, **options)
+
+
+# A wrong call, parts of its message, and the call that follows the remedy.
+CALLED = [
+    (add(other(metadata={"when": time(12)})), ("row 1", "'other'", "when", "time", "isoformat"),
+     add(other(metadata={"when": time(12).isoformat()}))),
+    (add(other(metadata={"score": math.nan})), ("row 1", "'other'", "score", "NaN"),
+     add(other(metadata={"score": None}))),
+    (add(other(metadata={"tags": {"a"}})), ("row 1", "tags", "set", "list"), add(other(metadata={"tags": ["a"]}))),
+    (add(other(content="")), ("row 1", "'other'", "content", "1 character"), add(other(content="x"))),
+    (add(other(content="x" * 200_000)), ("row 1", "content", "131,072", "split"), add(other(content="x" * 131_072))),
+    (add(other(content="a\0b")), ("row 1", "content", "NUL", "replace"), add(other(content="ab"))),
+    (add(other(created_at=datetime(2020, 1, 1))), ("row 1", "created_at", "zone", "tzinfo"),  # noqa: DTZ001
+     add(other(created_at=datetime(2020, 1, 1, tzinfo=UTC)))),
+    (add(GOOD), ("documents", "Document", "list"), add([GOOD])),
+    (add(["text"]), ("row 0", "Document", "str"), lambda retriever: retriever.add_texts(["text"])),
+    (add([GOOD], [[1.0, 2.0]]), ("2", "8", "dimensions"), add([GOOD], [VECTOR])),
+    (add([GOOD, GOOD], [VECTOR]), ("embedding", "1", "2"), add([GOOD, GOOD], [VECTOR, VECTOR])),
+    (add([GOOD], np.zeros((1, 8))), ("row 0", "embedding", "zero"), add([GOOD], [VECTOR])),
+    (add([GOOD], on_duplicate="Update"), ("on_duplicate", "update", "skip"), add([GOOD], on_duplicate="update")),
+    (search("keys", filters={"year": {"$gte ": 3}}), ("filter", "year", "$gte"), search("keys", filters={"year": 3})),
+    (search("keys", filters=["year"]), ("filters", "list"), search("keys", filters={"year": 2024})),
+    (search(vector=[1.0]), ("vector", "8"), search(vector=VECTOR)),
+    (search("keys", rerank=True), ("rerank", "reranker_model="), search("keys", rerank=False)),
+    (search("keys", deadline=-1), ("deadline", "-1"), search("keys", deadline=60)),
+    (search("keys", weights={"words": 1}), ("weights", "keyword"),
+     search("keys", weights={"vector": 0.5, "keyword": 0.5})),
+    (lambda _: BulkIngestConfig(batch_size=0), ("batch_size", "0"), lambda _: BulkIngestConfig(batch_size=1)),
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def indexed(new_database: Callable[[], str]) -> str:
-    """A database with the collection `handbook`, for cases that only read it."""
-    url = new_database()
-    with sync_opened(url, "none", collection="handbook") as retriever:
-        retriever.add_texts(["# Keys\n\nRotate the keys every ninety days.\n"])
-    return url
-
-
-@pytest.fixture
-def url(name: str, request: pytest.FixtureRequest) -> str:
-    """The database of a case."""
-    found: str = request.getfixturevalue("indexed" if TYPED[name].reads else "database_url")
-    return found
-
-
-@pytest.fixture
-def folder(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with one document, which the tests index into the collection `handbook`."""
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "keys.md").write_text("# Keys\n\nRotate the keys every ninety days.\n")
-    (tmp_path / "own.toml").touch()
-    monkeypatch.chdir(tmp_path)
-    for name, setting in (("DATABASE_URL", url), ("SEMLEX_CONFIG", str(tmp_path / "own.toml"))):
-        monkeypatch.setenv(name, setting)
-    monkeypatch.setenv("COLUMNS", "1000")
-    monkeypatch.setenv("SEMLEX_COLLECTION", "handbook")
-    monkeypatch.setenv("SEMLEX_EMBEDDING_MODEL", "none")  # loading one takes longer than all else here
-    return tmp_path
-
-
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], line: str) -> tuple[int, str]:
-    """Exit code and messages of a command line."""
-    import shlex
-
-    capsys.readouterr()
-    monkeypatch.setattr("sys.argv", ["semlex", *shlex.split(line)])
-    try:
-        app.main()
-        code = 0
-    except SystemExit as ended:
-        code = ended.code if isinstance(ended.code, int) else int(bool(ended.code))
-    said = capsys.readouterr()
-    return code, said.err
+def retriever(new_database):
+    with sync_opened(new_database()) as opened:
+        yield opened
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", TYPED)
-def test_a_mistake_on_the_command_line(
-    name: str, folder: Path, url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    case = TYPED[name]
-    if not case.reads:
-        code, message = run(monkeypatch, capsys, "index docs")
-        assert code == 0, message
-    for file, text in case.files:
-        (folder / file).write_text(text)
-    for variable, value in case.environment:
-        monkeypatch.setenv(variable, value)
-    code, message = run(monkeypatch, capsys, case.line)
-    assert code == case.code, message
-    missing = [part for part in case.says if part not in message]
-    assert not missing, (missing, message)
-    assert "Traceback" not in message
-    assert "hunter2" not in message
-    for what in case.undone:
-        (folder / what).unlink(missing_ok=True)
-        monkeypatch.delenv(what, raising=False)
-    code, message = run(monkeypatch, capsys, case.instead.format(database=f"'{url}'"))
-    assert code == 0, message
-
-
-# --- Python ---------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Called:
-    """A call that is wrong, parts of its message, and the call that follows the remedy."""
-
-    call: Callable[[SyncRetriever], Any]
-    says: tuple[str, ...]
-    instead: Callable[[SyncRetriever], Any]
-
-
-def adding(**fields: Any) -> Callable[[SyncRetriever], Any]:
-    return lambda retriever: retriever.add_documents([GOOD, replace(GOOD, id="other", **fields)])
-
-
-CALLED = {
-    "a time in the metadata": Called(
-        adding(metadata={"when": time(12)}),
-        ("row 1", "'other'", "when", "time", "isoformat"),
-        adding(metadata={"when": time(12).isoformat()}),
-    ),
-    "no number in the metadata": Called(
-        adding(metadata={"score": math.nan}), ("row 1", "'other'", "score", "NaN"), adding(metadata={"score": None})
-    ),
-    "a set in the metadata": Called(
-        adding(metadata={"tags": {"a"}}), ("row 1", "tags", "set", "list"), adding(metadata={"tags": ["a"]})
-    ),
-    "an empty text": Called(adding(content=""), ("row 1", "'other'", "content", "1 character"), adding(content="x")),
-    "a text that is too long": Called(
-        adding(content="x" * 200_000), ("row 1", "content", "131,072", "split"), adding(content="x" * 131_072)
-    ),
-    "a text with NUL": Called(
-        adding(content="a\0b"), ("row 1", "content", "NUL", "replace"), adding(content="a\0b".replace("\0", ""))
-    ),
-    "a time without a zone": Called(
-        adding(created_at=datetime(2020, 1, 1)), ("row 1", "created_at", "zone", "tzinfo"),  # noqa: DTZ001
-        adding(created_at=datetime(2020, 1, 1).replace(tzinfo=UTC)),  # noqa: DTZ001
-    ),
-    "one document instead of a list": Called(
-        lambda r: r.add_documents(GOOD), ("documents", "Document", "list"), lambda r: r.add_documents([GOOD])
-    ),
-    "texts instead of documents": Called(
-        lambda r: r.add_documents(["text"]), ("row 0", "Document", "str"), lambda r: r.add_texts(["text"])
-    ),
-    "vectors of another length": Called(
-        lambda r: r.add_documents([GOOD], [[1.0, 2.0]]), ("2", "8", "dimensions"),
-        lambda r: r.add_documents([GOOD], [VECTOR]),
-    ),
-    "too few vectors": Called(
-        lambda r: r.add_documents([GOOD, GOOD], [VECTOR]), ("embedding", "1", "2"),
-        lambda r: r.add_documents([GOOD, GOOD], [VECTOR, VECTOR]),
-    ),
-    "a vector of zeros": Called(
-        lambda r: r.add_documents([GOOD], np.zeros((1, 8))), ("row 0", "embedding", "zero"),
-        lambda r: r.add_documents([GOOD], [VECTOR]),
-    ),
-    "a misspelt rule for duplicates": Called(
-        lambda r: r.add_documents([GOOD], on_duplicate="Update"), ("on_duplicate", "update", "skip"),
-        lambda r: r.add_documents([GOOD], on_duplicate="update"),
-    ),
-    "a misspelt operator in a filter": Called(
-        lambda r: r.search("keys", filters={"year": {"$gte ": 3}}), ("filter", "year", "$gte"),
-        lambda r: r.search("keys", filters={"year": 2024}),
-    ),
-    "a filter that is a list": Called(
-        lambda r: r.search("keys", filters=["year"]), ("filters", "list"),
-        lambda r: r.search("keys", filters={"year": 2024}),
-    ),
-    "a query vector of another length": Called(
-        lambda r: r.search(vector=[1.0]), ("vector", "8"), lambda r: r.search(vector=VECTOR)
-    ),
-    "reranking without a reranker": Called(
-        lambda r: r.search("keys", rerank=True), ("rerank", "reranker_model="), lambda r: r.search("keys", rerank=False)
-    ),
-    "a deadline that is no time": Called(
-        lambda r: r.search("keys", deadline=-1), ("deadline", "-1"), lambda r: r.search("keys", deadline=60)
-    ),
-    "weights of an unknown leg": Called(
-        lambda r: r.search("keys", weights={"words": 1}), ("weights", "keyword"),
-        lambda r: r.search("keys", weights={"vector": 0.5, "keyword": 0.5}),
-    ),
-    "a batch that is too large": Called(
-        lambda _: BulkIngestConfig(batch_size=0), ("batch_size", "0"), lambda _: BulkIngestConfig(batch_size=1)
-    ),
-}  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def called(new_database: Callable[[], str]) -> Iterator[SyncRetriever]:
-    with sync_opened(new_database()) as retriever:
-        yield retriever
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CALLED)
-def test_a_mistake_in_python(name: str, called: SyncRetriever) -> None:
-    case = CALLED[name]
-    called.delete([chunk.id for chunk in called.list_chunks()])
-    called.add_documents([GOOD])
+@pytest.mark.parametrize(("call", "says", "instead"), CALLED, ids=[" ".join(says) for _, says, _ in CALLED])
+def test_a_mistake_in_python(retriever, call, says, instead):
+    retriever.delete([chunk.id for chunk in retriever.list_chunks()])
+    retriever.add_documents([GOOD])
     with pytest.raises(SemlexError) as caught:
-        case.call(called)
-    message = str(caught.value)
-    missing = [part for part in case.says if part not in message]
-    assert not missing, (missing, message)
-    assert called.count() == 1
-    case.instead(called)
+        call(retriever)
+    missing = [part for part in says if part not in str(caught.value)]
+    assert not missing, (missing, str(caught.value))
+    assert retriever.count() == 1
+    instead(retriever)
