@@ -162,22 +162,18 @@ def test_the_page_of_settings_has_every_name_of_other_programs():
     assert named - {"embeddingModel", "topK", "rerankerModel"} == special - plain
     page = documentation("settings.md").read_text(encoding="utf-8")
     assert [f"`{name}`" in page for name in SERVER_VARIABLES] == [True, True, True]
-    leading = {
-        setting.name for setting in SETTINGS if setting.leads_away("http://x/v1#m") or setting.name == "query_log"
-    }
+    leading = {one.name for one in SETTINGS if one.leads_away("http://x/v1#m") or one.name == "query_log"}
     trust = page.split("## Trust\n")[1].split("##")[0]
     others = {"embedding_model", "reranker_model", "chat_model", "enrichment_model"}
     assert [name for name in leading - others if f"`{name}`" not in trust] == []
 
 
 def test_the_examples_of_files_are_settings():
-    page = documentation("settings.md").read_text(encoding="utf-8")
-    found = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    found = re.findall(r"```toml\n(.*?)```", documentation("settings.md").read_text(encoding="utf-8"), re.DOTALL)
     assert found
     for example in found:
         with world(own=example):
-            _, problems = read_settings()
-        assert problems == []
+            assert read_settings()[1] == []
 
 
 def typed(page):
@@ -326,10 +322,8 @@ class Reader:
         if re.match(r"semlex [^|;$]*\Z", command):
             done = run_here(tuple(shlex.split(command, comments=True)[1:]), self.shell.environment, self.shell.folder)
         else:
-            done = subprocess.run(
-                ["bash", "-c", command],
-                env=self.shell.environment, cwd=self.shell.folder, capture_output=True, text=True, check=False,
-            )  # fmt: skip
+            where = {"env": self.shell.environment, "cwd": self.shell.folder}
+            done = subprocess.run(["bash", "-c", command], **where, capture_output=True, text=True, check=False)
         assert "Traceback" not in done.stderr, done.stderr
         return done.stdout + done.stderr
 

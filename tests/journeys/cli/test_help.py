@@ -132,17 +132,12 @@ def test_a_command_in_a_message_names_the_server_that_was_given(tmp_path):
             f"semlex documents preview f; semlex postgres stop {named}"
         )
         set_server(None, None, "c")
-        assert with_server(
-            "semlex models fill; semlex collections drop c; semlex index x --collection d; semlex doctor"
-        ) == (
-            "semlex models fill; semlex collections drop c; semlex index x --collection d; semlex doctor --collection c"
-        )
+        text = "semlex models fill; semlex collections drop c; semlex index x --collection d; semlex doctor"
+        assert with_server(text) == f"{text} --collection c"
         assert with_server("next page: semlex search --after A") == "next page: semlex search --collection c --after A"
         set_server("postgresql://u:secret@h/d", None)
-        assert (
-            with_server("semlex models fill, semlex postgres stop")
-            == "semlex models fill --database …, semlex postgres stop"
-        )
+        expected = "semlex models fill --database …, semlex postgres stop"
+        assert with_server("semlex models fill, semlex postgres stop") == expected
     finally:
         set_server(None, None)
 
