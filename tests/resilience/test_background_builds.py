@@ -7,14 +7,11 @@ import threading
 from contextlib import suppress
 from functools import partial
 
-import numpy as np
 import psycopg
 import pytest
-from numpy.typing import NDArray
 
 from semlex.proof.transaction_pooler import TransactionPooler
 from semlex.retriever.client import Client
-from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store.indexes import background, choice
 from semlex.store.write.copy import BulkIngestConfig
 from semlex.types.documents import Document
@@ -31,12 +28,12 @@ retriever_of = partial(opened, model="none", collection="built", keyword="none")
 
 
 @pytest.fixture(autouse=True)
-def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+def _small(monkeypatch):
     monkeypatch.setattr(choice, "INDEX_FROM_ROWS", ROWS)
     monkeypatch.setattr(background, "QUIET_SECONDS", 0.0)
 
 
-async def load(retriever: PostgreSQLRetriever) -> NDArray[np.float32]:
+async def load(retriever):
     """Add rows behind the first two, so many that indexes are built; return all vectors."""
     vectors = directions(ROWS)
     documents = [Document(f"text {row}", id=str(row)) for row in range(2, ROWS)]
@@ -44,7 +41,7 @@ async def load(retriever: PostgreSQLRetriever) -> NDArray[np.float32]:
     return vectors
 
 
-async def interrupted(url: str) -> None:
+async def interrupted(url):
     """Leave an unfinished index: a load whose program fails while the index is built."""
     async with retriever_of(url) as retriever:
         await filled(retriever, 2)
@@ -56,13 +53,13 @@ async def interrupted(url: str) -> None:
                 raise ZeroDivisionError
 
 
-async def no_build(url: str) -> bool:
+async def no_build(url):
     async with await psycopg.AsyncConnection.connect(url) as connection:
         cursor = await connection.execute("SELECT FROM pg_stat_progress_create_index")
         return await cursor.fetchone() is None
 
 
-async def test_a_load_returns_when_its_rows_are_found(database_url: str) -> None:
+async def test_a_load_returns_when_its_rows_are_found(database_url):
     async with retriever_of(database_url) as retriever, asyncio.timeout(120):
         await filled(retriever, 2)
         async with unfinished_write(database_url) as writer:
@@ -84,7 +81,7 @@ async def test_a_load_returns_when_its_rows_are_found(database_url: str) -> None
 
 
 @pytest.mark.parametrize("way", ["block", "close", "option"])
-async def test_a_short_program_ends_with_its_indexes(database_url: str, way: str) -> None:
+async def test_a_short_program_ends_with_its_indexes(database_url, way):
     bulk = BulkIngestConfig(wait_for_index=way == "option")
     retriever = retriever_of(database_url, bulk=bulk)
     if way == "block":
@@ -100,14 +97,14 @@ async def test_a_short_program_ends_with_its_indexes(database_url: str, way: str
         assert await again.indexes.create() == []
 
 
-def test_a_synchronous_program_ends_with_its_indexes(database_url: str) -> None:
+def test_a_synchronous_program_ends_with_its_indexes(database_url):
     with sync_opened(database_url, model="none", collection="built", keyword="none") as retriever:
         retriever.add_documents([Document("text", id=str(row)) for row in range(ROWS)], directions(ROWS))
     with sync_opened(database_url, model="none", collection="built", keyword="none") as again:
         assert [index.valid for index in again.status().vector_indexes] == [True]
 
 
-async def test_a_program_that_fails_does_not_wait_and_the_next_load_builds(database_url: str) -> None:
+async def test_a_program_that_fails_does_not_wait_and_the_next_load_builds(database_url):
     await interrupted(database_url)
     async with retriever_of(database_url) as retriever:
         assert await validity(retriever) != BUILT
@@ -116,7 +113,7 @@ async def test_a_program_that_fails_does_not_wait_and_the_next_load_builds(datab
         assert await validity(retriever) == BUILT
 
 
-async def test_a_collection_is_dropped_beside_its_build(database_url: str) -> None:
+async def test_a_collection_is_dropped_beside_its_build(database_url):
     async with retriever_of(database_url) as retriever, asyncio.timeout(120):
         await filled(retriever, 2)
         async with unfinished_write(database_url) as writer:
@@ -129,14 +126,14 @@ async def test_a_collection_is_dropped_beside_its_build(database_url: str) -> No
         assert await retriever.indexes.wait() == []
 
 
-async def test_a_request_for_indexes_takes_over(database_url: str) -> None:
+async def test_a_request_for_indexes_takes_over(database_url):
     async with retriever_of(database_url) as retriever, asyncio.timeout(120):
         await filled(retriever, ROWS)
         assert list(await retriever.indexes.create()) == []
         assert await validity(retriever) == BUILT
 
 
-async def test_a_build_whose_client_is_gone_is_left_to_end(database_url: str) -> None:
+async def test_a_build_whose_client_is_gone_is_left_to_end(database_url):
     """Its server's process goes on; nobody drops under its hands what it builds."""
     async with (
         retriever_of(database_url, bulk=BulkIngestConfig(build_indexes=False)) as retriever,
@@ -144,7 +141,7 @@ async def test_a_build_whose_client_is_gone_is_left_to_end(database_url: str) ->
     ):
         await filled(retriever, ROWS)
 
-        def build() -> None:
+        def build():
             with psycopg.connect(database_url, autocommit=True) as orphan:
                 orphan.execute(
                     "CREATE INDEX CONCURRENTLY built_hnsw_1 ON semlex.built_embedding_1 "
@@ -163,15 +160,15 @@ async def test_a_build_whose_client_is_gone_is_left_to_end(database_url: str) ->
         assert "hnsw_1" not in await retriever.indexes.create()
 
 
-async def test_behind_a_pooler_a_load_builds_before_it_returns(database_url: str) -> None:
+async def test_behind_a_pooler_a_load_builds_before_it_returns(database_url):
     async with TransactionPooler(database_url, 3) as pooler, retriever_of(pooler.address) as retriever:
         await filled(retriever, ROWS)
         assert await validity(retriever) == BUILT
 
 
-async def test_a_worker_takes_up_what_was_left(database_url: str) -> None:
+async def test_a_worker_takes_up_what_was_left(database_url):
     await interrupted(database_url)
-    said: list[str] = []
+    said = []
     async with Client(database_url, "none") as client:
         assert await client.work(drain=True, tell=said.append) == 0
     assert said == ["collection built: its unfinished indexes are being built"]
@@ -179,7 +176,7 @@ async def test_a_worker_takes_up_what_was_left(database_url: str) -> None:
         assert await validity(retriever) == BUILT
 
 
-async def test_a_build_waits_until_no_load_follows(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_build_waits_until_no_load_follows(database_url, monkeypatch):
     """Rows that come during a build go into the graph one by one."""
     monkeypatch.setattr(background, "QUIET_SECONDS", 2.0)
     clock = ManualClock()

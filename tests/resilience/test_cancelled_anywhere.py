@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any
 
 import pytest
 from psycopg.pq import PipelineStatus, TransactionStatus
 
-from semlex import Document, PostgreSQLRetriever
+from semlex import Document
 from semlex.store.postgres.pool import PooledConnection
 from tests.support.retrievers import opened
 
-CALLS: dict[str, Callable[[PostgreSQLRetriever], Coroutine[Any, Any, Any]]] = {
+CALLS = {
     "search": lambda store: store.search("apple tree"),
     "why": lambda store: store.why("a", "apple tree"),
     "fields": lambda store: store.fields.list(values=True),
@@ -32,11 +32,11 @@ class CancelledAt:
         left: How many waits are left until then.
     """
 
-    def __init__(self, place: int) -> None:
+    def __init__(self, place):
         self.left = place
-        self._call: asyncio.Task[Any] | None = None
+        self._call = None
 
-    async def run(self, call: Coroutine[Any, Any, Any]) -> bool:
+    async def run(self, call):
         """Whether it was cancelled."""
         loop = asyncio.get_running_loop()
         loop.set_task_factory(
@@ -49,7 +49,7 @@ class CancelledAt:
             loop.set_task_factory(None)
         return self._call.cancelled()
 
-    def _waits(self) -> None:
+    def _waits(self):
         self.left -= 1
         if self.left == 0:
             assert self._call is not None
@@ -59,32 +59,32 @@ class CancelledAt:
 class Counted(Coroutine[Any, Any, Any]):
     """A coroutine that tells whenever it waits."""
 
-    def __init__(self, work: Coroutine[Any, Any, Any], tell: Callable[[], None]) -> None:
+    def __init__(self, work, tell):
         self._work, self._tell = work, tell
 
-    def send(self, value: Any) -> Any:
+    def send(self, value):
         waits = self._work.send(value)
         self._tell()
         return waits
 
-    def throw(self, *error: Any) -> Any:
+    def throw(self, *error):
         waits = self._work.throw(*error)
         self._tell()
         return waits
 
-    def close(self) -> None:
+    def close(self):
         self._work.close()
 
-    def __await__(self) -> Any:
+    def __await__(self):
         return self._work.__await__()
 
 
 @pytest.fixture(autouse=True)
-def slow_server(monkeypatch: pytest.MonkeyPatch) -> None:
+def slow_server(monkeypatch):
     """However fast the server is, who waits for an answer goes on in another turn of the loop."""
     wait = PooledConnection.wait
 
-    async def waits(*arguments: Any, **options: Any) -> Any:
+    async def waits(*arguments, **options):
         answer = await wait(*arguments, **options)
         await asyncio.sleep(0)
         return answer
@@ -93,7 +93,7 @@ def slow_server(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", CALLS)
-async def test_the_next_call_is_answered(database_url: str, name: str) -> None:
+async def test_the_next_call_is_answered(database_url, name):
     """Wherever it waits: for a connection, for the server, for a model."""
     cancelled = 0
     async with opened(database_url, max_connections=1) as store:

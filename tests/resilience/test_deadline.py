@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import psycopg
 import pytest
@@ -21,7 +20,7 @@ from tests.support.retrievers import opened
 from tests.support.waiting import LIMIT, eventually, turns
 
 
-async def test_a_silent_server_is_given_up(database_url: str) -> None:
+async def test_a_silent_server_is_given_up(database_url):
     clock = ManualClock()
     async with proxied(database_url) as (proxy, url), opened(url, 16, clock=clock, timeout=LIMIT) as retriever:
         await retriever.add_documents([Document("a banana is yellow", id="banana")])
@@ -40,9 +39,7 @@ async def test_a_silent_server_is_given_up(database_url: str) -> None:
         assert (await retriever.search("banana", deadline=LIMIT))[0].id == "banana"
 
 
-async def test_a_server_that_falls_silent_after_a_leg_failed_is_given_up(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_server_that_falls_silent_after_a_leg_failed_is_given_up(database_url, monkeypatch):
     clock = ManualClock()
     async with proxied(database_url) as (proxy, url), opened(url, 16, clock=clock, timeout=LIMIT) as retriever:
         await retriever.add_documents([Document("a banana is yellow", id="banana")])
@@ -51,7 +48,7 @@ async def test_a_server_that_falls_silent_after_a_leg_failed_is_given_up(
 
         run_remaining_legs = retrieval.run_remaining_legs
 
-        async def in_silence(*arguments: Any) -> Any:
+        async def in_silence(*arguments):
             proxy.hearing.clear()
             return await run_remaining_legs(*arguments)
 
@@ -64,12 +61,10 @@ async def test_a_server_that_falls_silent_after_a_leg_failed_is_given_up(
         proxy.hearing.set()
 
 
-async def test_a_cancelled_write_does_not_wait_for_a_silent_server(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_cancelled_write_does_not_wait_for_a_silent_server(database_url, monkeypatch):
     cancel, given = psycopg.AsyncConnection.cancel_safe, []
 
-    async def noted(connection: Any, *, timeout: float) -> None:  # noqa: ASYNC109 - the driver's
+    async def noted(connection, *, timeout):  # noqa: ASYNC109 - the driver's
         given.append(timeout)
         await cancel(connection, timeout=timeout)
 
@@ -89,7 +84,7 @@ async def test_a_cancelled_write_does_not_wait_for_a_silent_server(
         assert await retriever.count() == 2
 
 
-async def test_the_health_of_a_silent_server_is_reported_in_time(database_url: str) -> None:
+async def test_the_health_of_a_silent_server_is_reported_in_time(database_url):
     clock = ManualClock()
     async with proxied(database_url) as (proxy, url), opened(url, 16, clock=clock, timeout=LIMIT) as retriever:
         assert (await retriever.health_check()).ok
@@ -103,9 +98,7 @@ async def test_the_health_of_a_silent_server_is_reported_in_time(database_url: s
         proxy.hearing.set()
 
 
-async def test_a_probe_is_answered_within_a_second_while_the_database_is_away(
-    database_url: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_probe_is_answered_within_a_second_while_the_database_is_away(database_url, caplog):
     clock = ManualClock()
     async with proxied(database_url) as (proxy, url), Client(url, embedding_model="none") as client:
         client._resources.database.clock = clock

@@ -11,7 +11,6 @@ from psycopg import sql
 
 from semlex.errors import StoreError
 from semlex.proof.transaction_pooler import TransactionPooler
-from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store.indexes.build import building_lock
 from semlex.store.indexes.options import NoIndex
 from semlex.store.query.health import find_problems
@@ -28,16 +27,16 @@ WRITE = "UPDATE semlex.built_chunk SET summary = summary"
 retriever_of = partial(opened, model="none", collection="built", keyword="none")
 
 
-async def fill(retriever: PostgreSQLRetriever, rows: int = 50) -> None:
+async def fill(retriever, rows=50):
     await retriever.add_documents([Document("a text", {"year": row}, id=str(row)) for row in range(rows)])
 
 
-async def year(retriever: PostgreSQLRetriever) -> tuple[tuple[str, ...], tuple[str, ...]]:
+async def year(retriever):
     """Types of the field that have an index, and those of which one was not built completely."""
     return next((field.indexed, field.unfinished) for field in await retriever.fields.list() if field.name == "year")
 
 
-async def test_writers_go_on_while_an_index_is_built(database_url: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_writers_go_on_while_an_index_is_built(database_url, caplog):
     clock = ManualClock()
     async with retriever_of(database_url, clock=clock) as retriever, asyncio.timeout(120):
         await fill(retriever)
@@ -57,7 +56,7 @@ async def test_writers_go_on_while_an_index_is_built(database_url: str, caplog: 
         assert await retriever.count("year >= 2000") == 1
 
 
-async def field_index(connection: psycopg.AsyncConnection, table: str) -> tuple[str] | None:
+async def field_index(connection, table):
     """The name of a table's complete index of a field."""
     statement = (
         "SELECT relname FROM pg_index JOIN pg_class ON oid = indexrelid "
@@ -67,7 +66,7 @@ async def field_index(connection: psycopg.AsyncConnection, table: str) -> tuple[
 
 
 @pytest.mark.parametrize(("partitions", "table"), [(0, "built_chunk"), (2, "built_chunk_p0")])
-async def test_an_ended_build_is_shown_and_built_again(database_url: str, partitions: int, table: str) -> None:
+async def test_an_ended_build_is_shown_and_built_again(database_url, partitions, table):
     async with retriever_of(database_url, partitions=partitions) as retriever, asyncio.timeout(120):
         await fill(retriever)
         async with (
@@ -92,7 +91,7 @@ async def test_an_ended_build_is_shown_and_built_again(database_url: str, partit
         assert await year(retriever) == ((), ())
 
 
-async def test_another_build_is_not_waited_for(database_url: str) -> None:
+async def test_another_build_is_not_waited_for(database_url):
     async with retriever_of(database_url) as retriever, asyncio.timeout(60):
         await fill(retriever)
         async with await psycopg.AsyncConnection.connect(database_url) as other:
@@ -102,7 +101,7 @@ async def test_another_build_is_not_waited_for(database_url: str) -> None:
         assert len(await retriever.fields.add("year", "number")) == 1
 
 
-async def test_behind_a_transaction_pooler_writers_wait(database_url: str) -> None:
+async def test_behind_a_transaction_pooler_writers_wait(database_url):
     async with TransactionPooler(database_url, 3) as pooler, retriever_of(pooler.address) as retriever:
         await fill(retriever)
         built = await retriever.fields.add("year", "number")
@@ -114,9 +113,7 @@ async def test_behind_a_transaction_pooler_writers_wait(database_url: str) -> No
 
 
 @pytest.mark.parametrize("doing", ["remove_field", "create_index", "drop"])
-async def test_searches_pass_by_whoever_waits_to_drop_something(
-    database_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, doing: str
-) -> None:
+async def test_searches_pass_by_whoever_waits_to_drop_something(database_url, monkeypatch, caplog, doing):
     """Beside a backup, which reads all tables in one long transaction."""
     clock = ManualClock()
     async with (

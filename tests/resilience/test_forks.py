@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -31,7 +30,7 @@ PATIENCE = 200
 
 
 @pytest.fixture(scope="module")
-def torch_model(tmp_path_factory: pytest.TempPathFactory) -> str:
+def torch_model(tmp_path_factory):
     from tests.support import tiny_qwen3  # torch comes with it
 
     folder = tiny_qwen3.write_embedder(tmp_path_factory.mktemp("forks") / "embedder")
@@ -41,7 +40,7 @@ def torch_model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(params=MODELS)
-def model(request: pytest.FixtureRequest) -> Iterator[str]:
+def model(request):
     if request.param == "server":
         with ModelServerDouble(openai_embeddings(8)) as double:
             yield f"{double.url}/v1#m"
@@ -51,7 +50,7 @@ def model(request: pytest.FixtureRequest) -> Iterator[str]:
         yield request.param
 
 
-def run(model: str, way: str, **options: str) -> list[list[str | int]]:
+def run(model, way, **options):
     """What the client's processes found, the parent's last."""
     settings = json.dumps({"model": model, "way": way, "options": options})
     done = subprocess.run(
@@ -67,11 +66,11 @@ def run(model: str, way: str, **options: str) -> list[list[str | int]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def is_torch(model: str) -> bool:
+def is_torch(model):
     return Path(model).is_dir()
 
 
-def refuses(found: list[str]) -> bool:
+def refuses(found):
     return found[0].startswith("ModelError: this process was forked") and "spawn" in found[0]
 
 
@@ -85,7 +84,7 @@ WAYS = [
 
 
 @pytest.mark.parametrize(("model", "way"), WAYS, indirect=["model"])
-def test_children_work_or_say_at_once_why_not(database_url: str, model: str, way: str) -> None:
+def test_children_work_or_say_at_once_why_not(database_url, model, way):
     first, *children, last = run(model, way, db_url=database_url)
     assert first == ["parent"]
     if is_torch(model) and way != "spawn":
@@ -96,7 +95,7 @@ def test_children_work_or_say_at_once_why_not(database_url: str, model: str, way
         assert last == ["parent", 2 + WORKERS]
 
 
-def test_an_asynchronous_retriever_opens_again_in_a_child(database_url: str) -> None:
+def test_an_asynchronous_retriever_opens_again_in_a_child(database_url):
     first, *children, last, count = run("static", "asynchronous", db_url=database_url)
     assert first == last == ["child 0"]
     assert children == [["child 0"]] * 2
@@ -104,7 +103,7 @@ def test_an_asynchronous_retriever_opens_again_in_a_child(database_url: str) -> 
 
 
 @contextmanager
-def preloaded(model: str, options: dict[str, str]) -> Iterator[str]:
+def preloaded(model, options):
     """The address of gunicorn with the application loaded before its workers are forked."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.set_inheritable(True)
@@ -129,11 +128,11 @@ def preloaded(model: str, options: dict[str, str]) -> Iterator[str]:
             assert process.returncode == 0, said
 
 
-def answers(url: str) -> dict[int, list[str]]:
+def answers(url):
     """What each worker answered, by its process."""
-    found: dict[int, list[str]] = {}
+    found = {}
 
-    def ask() -> bool:
+    def ask():
         with urllib.request.urlopen(url, timeout=PATIENCE) as answer:  # noqa: S310 - our own
             body = json.load(answer)
         assert body["process"] != body["parent"]
@@ -148,14 +147,14 @@ PRELOADED = [pytest.param(model, marks=() if model in ("static", "server") else 
 
 
 @pytest.mark.parametrize("model", PRELOADED, indirect=True)
-def test_gunicorn_with_preload(database_url: str, model: str) -> None:
+def test_gunicorn_with_preload(database_url, model):
     with preloaded(model, {"db_url": database_url}) as url:
         found = answers(url)
     for ids in found.values():
         assert refuses(ids) if is_torch(model) else ids == ["parent"]
 
 
-def test_children_use_the_embedded_server_for_themselves(open_folder: Path) -> None:
+def test_children_use_the_embedded_server_for_themselves(open_folder):
     """The last of all processes stops it, whichever that is."""
     folder = open_folder / "server"
     first, *children, last = run("none", "fork", data_folder=str(folder))
@@ -167,7 +166,7 @@ def test_children_use_the_embedded_server_for_themselves(open_folder: Path) -> N
     assert not (folder / "data" / "postmaster.pid").exists()
 
 
-def test_a_child_does_not_hold_its_parents_use(open_folder: Path) -> None:
+def test_a_child_does_not_hold_its_parents_use(open_folder):
     """Not even while it lives longer, and its parent was killed."""
     folder = open_folder / "server"
     program = """
@@ -197,12 +196,12 @@ signal.pause()
 
 
 @pytest.mark.parametrize("kind", [SyncRetriever, PostgreSQLRetriever])
-def test_a_retriever_is_not_sent_to_another_process(kind: type) -> None:
+def test_a_retriever_is_not_sent_to_another_process(kind):
     with pytest.raises(ConfigurationError, match="make it there, with the same arguments"):
         pickle.dumps(kind("host=nowhere", "none"))
 
 
-def test_torch_before_and_after_a_fork() -> None:
+def test_torch_before_and_after_a_fork():
     process = TorchProcess()
     process.after_fork()
     process.use()  # nothing was loaded before that fork

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from semlex import Document
-from semlex.embedding.base import EmbedderIdentity
 from semlex.embedding.remote import OpenAIEmbedder
 from semlex.models.executor import ModelExecutor
 from semlex.testing import HashEmbedder
-from tests.support.model_servers import ModelServerDouble, Request
+from tests.support.model_servers import ModelServerDouble
 from tests.support.retrievers import opened
 from tests.support.waiting import eventually, turns
 
@@ -30,48 +25,48 @@ FOREVER = 60.0
 class GuardedEmbedder(HashEmbedder):
     """One lock for everything that it is asked, held while it computes; nobody may wait for it on the event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(16)
         self.lock = threading.Lock()
-        self.loop_thread: int | None = None
+        self.loop_thread = None
         self.computing, self.free = threading.Event(), threading.Event()
         self.free.set()
 
-    def _guard(self) -> None:
+    def _guard(self):
         assert threading.get_ident() != self.loop_thread, "the event loop waits for the model"
         with self.lock:
             pass
 
     @property
-    def identity(self) -> EmbedderIdentity:
+    def identity(self):
         self._guard()
         return super().identity
 
     @property
-    def dimensions(self) -> int:
+    def dimensions(self):
         self._guard()
         return super().dimensions
 
     @property
-    def counter_name(self) -> str:
+    def counter_name(self):
         self._guard()
         return super().counter_name
 
-    def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def embed_documents(self, texts):
         with self.lock:
             self.computing.set()
             assert self.free.wait(FOREVER)
             rows = [np.full(16, 1 + len(text), np.float32) for text in texts]
         return np.stack(rows) / np.linalg.norm(rows, axis=1, keepdims=True).astype(np.float32)
 
-    def embed_query(self, text: str) -> NDArray[np.float32]:
+    def embed_query(self, text):
         return self.embed_documents([text])[0]
 
-    def close(self) -> None:
+    def close(self):
         self._guard()
 
 
-async def test_the_loop_never_waits_for_an_embedder_that_works(database_url: str, tmp_path: Path) -> None:
+async def test_the_loop_never_waits_for_an_embedder_that_works(database_url, tmp_path):
     """Everything that a retriever is asked runs while the loop counts on; the lock is held in between."""
     model = GuardedEmbedder()
     model.loop_thread = threading.get_ident()
@@ -103,11 +98,11 @@ async def test_the_loop_never_waits_for_an_embedder_that_works(database_url: str
 # --- models behind servers ------------------------------------------------------------------------------------------
 
 
-async def test_searches_do_not_queue_for_a_models_server(database_url: str) -> None:
+async def test_searches_do_not_queue_for_a_models_server(database_url):
     """The server answers none of the twenty queries before all of them have arrived."""
     together = threading.Barrier(SEARCHES)
 
-    def answer(request: Request) -> Any:
+    def answer(request):
         texts = request.body["input"]
         if any("query" in text for text in texts):
             together.wait(FOREVER)
@@ -123,13 +118,13 @@ async def test_searches_do_not_queue_for_a_models_server(database_url: str) -> N
         assert double.most_at_once == SEARCHES
 
 
-async def test_a_local_model_is_asked_one_query_at_a_time() -> None:
+async def test_a_local_model_is_asked_one_query_at_a_time():
     executor, model = ModelExecutor(), HashEmbedder(8)
-    asked: list[int] = []
-    answered: list[int] = []
+    asked = []
+    answered = []
     let_go = threading.Event()
 
-    def ask(number: int) -> None:
+    def ask(number):
         assert asked == answered, "two at once"
         asked.append(number)
         assert let_go.wait(FOREVER)

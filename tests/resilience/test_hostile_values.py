@@ -17,7 +17,7 @@ NAME = "default_collection"
 
 
 @pytest.mark.timeout(3600)
-def test_hostile_values(database_url: str, full: bool) -> None:
+def test_hostile_values(database_url, full):
     seed = random.randrange(2**32)
     draw = random.Random(seed)
     tries = 20_000 if full else 400

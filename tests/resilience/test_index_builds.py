@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, LiteralString
 
 import numpy as np
 import psycopg
 import pytest
-from numpy.typing import NDArray
 from psycopg import sql
 from psycopg_pool import AsyncConnectionPool
 
 from semlex.errors import ConfigurationError, StoreError
-from semlex.ingest.progress import Progress
 from semlex.proof.transaction_pooler import TransactionPooler
-from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store.indexes import build, choice, estimate
-from semlex.store.indexes.build import IndexBuilder, IndexesBuilt
+from semlex.store.indexes.build import IndexBuilder
 from semlex.store.indexes.choice import other_indexes
 from semlex.store.indexes.options import HnswIndex, IvfflatIndex
-from semlex.store.schema.collection import CollectionInfo
-from semlex.store.schema.names import Names, TableIndex
+from semlex.store.schema.names import TableIndex
 from semlex.types.documents import Document
 from tests.support.index_builds import held_build
 from tests.support.retrievers import opened
@@ -37,19 +31,19 @@ ALL = ["metadata", "document_name", "hnsw_1"]
 retriever_of = partial(opened, model="none", collection="built", keyword="none")
 
 
-def directions(rows: int) -> NDArray[np.float32]:
+def directions(rows):
     vectors = np.random.default_rng(3).normal(size=(rows, 16))
     return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
 
 
-async def filled(retriever: PostgreSQLRetriever, rows: int = 40) -> NDArray[np.float32]:
+async def filled(retriever, rows=40):
     vectors = directions(rows)
     await retriever.add_documents([Document(f"text {row}", id=str(row)) for row in range(rows)], vectors)
     return vectors
 
 
 @asynccontextmanager
-async def unfinished_write(url: str) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+async def unfinished_write(url):
     """Somebody writes vectors and has not committed."""
     async with await psycopg.AsyncConnection.connect(url) as connection:
         await connection.execute("UPDATE semlex.built_embedding_1 SET embedding = embedding WHERE chunk_id = '1'")
@@ -57,9 +51,7 @@ async def unfinished_write(url: str) -> AsyncIterator[psycopg.AsyncConnection[An
 
 
 @asynccontextmanager
-async def waiting_build(
-    url: str,
-) -> AsyncIterator[tuple[PostgreSQLRetriever, psycopg.AsyncConnection[Any], asyncio.Task[IndexesBuilt]]]:
+async def waiting_build(url):
     """A build that waits for an unfinished write, and another retriever."""
     async with retriever_of(url) as one, retriever_of(url) as two, asyncio.timeout(120):
         await filled(one)
@@ -70,11 +62,11 @@ async def waiting_build(
             yield two, writer, task
 
 
-async def validity(retriever: PostgreSQLRetriever) -> dict[str, bool]:
+async def validity(retriever):
     return {index.name: index.valid for index in (await retriever.status()).vector_indexes}
 
 
-async def test_writers_go_on_while_an_index_is_built_concurrently(database_url: str) -> None:
+async def test_writers_go_on_while_an_index_is_built_concurrently(database_url):
     async with retriever_of(database_url) as retriever, asyncio.timeout(120):
         vectors = await filled(retriever)
         async with unfinished_write(database_url) as writer:
@@ -95,7 +87,7 @@ async def test_writers_go_on_while_an_index_is_built_concurrently(database_url: 
 
 
 @pytest.mark.parametrize("isolation", ["repeatable read", "serializable"])
-async def test_whatever_isolation_sessions_begin_with(database_url: str, isolation: str) -> None:
+async def test_whatever_isolation_sessions_begin_with(database_url, isolation):
     with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute(
             sql.SQL("ALTER DATABASE {} SET default_transaction_isolation = {}").format(
@@ -108,7 +100,7 @@ async def test_whatever_isolation_sessions_begin_with(database_url: str, isolati
         assert await validity(retriever) == {"built_hnsw_1": True}
 
 
-async def test_one_build_at_a_time_and_none_waits_for_the_other(database_url: str) -> None:
+async def test_one_build_at_a_time_and_none_waits_for_the_other(database_url):
     async with waiting_build(database_url) as (two, writer, task):
         for concurrently in (True, False):
             built = await two.indexes.create(HnswIndex(m=8), concurrently=concurrently)
@@ -125,14 +117,12 @@ async def test_one_build_at_a_time_and_none_waits_for_the_other(database_url: st
         assert list(await two.indexes.create(HnswIndex(m=8), concurrently=True)) == ["hnsw_1_2"]
 
 
-async def test_an_index_that_is_completed_at_this_moment_is_not_dropped(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_index_that_is_completed_at_this_moment_is_not_dropped(database_url, monkeypatch):
     """It was unfinished when another process looked, and complete when that process got the lock of builds."""
     async with waiting_build(database_url) as (two, writer, task):
         is_alone, looked = build.is_alone, list[str]()
 
-        async def later(connection: psycopg.AsyncConnection[Any], collection: CollectionInfo) -> bool:
+        async def later(connection, collection):
             if not looked:
                 looked.append("unfinished")
                 await connection.execute("SELECT 1")  # else the build waits for the snapshot of the last statement
@@ -146,9 +136,7 @@ async def test_an_index_that_is_completed_at_this_moment_is_not_dropped(
         assert await validity(two) == {"built_hnsw_1": True}
 
 
-async def test_a_build_without_its_client_that_ends_at_this_moment_is_kept(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_build_without_its_client_that_ends_at_this_moment_is_kept(database_url, monkeypatch):
     """The server went on with the build of a client that had lost its lock."""
     async with waiting_build(database_url) as (two, writer, task):
         with psycopg.connect(database_url, autocommit=True) as killer:
@@ -158,7 +146,7 @@ async def test_a_build_without_its_client_that_ends_at_this_moment_is_kept(
             )
         running, looked = IndexBuilder._running, list[str]()
 
-        async def later(self: IndexBuilder, connection: psycopg.AsyncConnection[Any]) -> set[str]:
+        async def later(self, connection):
             if not looked:
                 looked.append("running")
                 await connection.execute("SELECT 1")  # else the build waits for the snapshot of the last statement
@@ -166,7 +154,7 @@ async def test_a_build_without_its_client_that_ends_at_this_moment_is_kept(
                 await eventually(is_valid)
             return await running(self, connection)
 
-        async def is_valid() -> bool:
+        async def is_valid():
             return (await validity(two)).get("built_hnsw_1", False)
 
         monkeypatch.setattr(IndexBuilder, "_running", later)
@@ -179,9 +167,7 @@ async def test_a_build_without_its_client_that_ends_at_this_moment_is_kept(
 
 @pytest.mark.parametrize("concurrently", [True, False])
 @pytest.mark.parametrize("end", ["backend", "task", "time"])
-async def test_a_build_that_is_ended_is_made_again(
-    database_url: str, end: str, monkeypatch: pytest.MonkeyPatch, *, concurrently: bool
-) -> None:
+async def test_a_build_that_is_ended_is_made_again(database_url, end, monkeypatch, *, concurrently):
     if end == "time":
         monkeypatch.setattr(build, "CONCURRENT_LOCK_TIMEOUT", "100ms")  # expires
     async with retriever_of(database_url) as retriever, asyncio.timeout(120):
@@ -218,15 +204,13 @@ async def test_a_build_that_is_ended_is_made_again(
     ],
     ids=["cancelled", "terminated", "failed"],
 )
-async def test_a_build_that_fails_takes_no_other_along(
-    database_url: str, monkeypatch: pytest.MonkeyPatch, statement: LiteralString, message: str, *, concurrently: bool
-) -> None:
+async def test_a_build_that_fails_takes_no_other_along(database_url, monkeypatch, statement, message, *, concurrently):
     class Failing(TableIndex):
-        def create(self, names: Names, *, concurrently: bool = False) -> sql.Composed:
+        def create(self, names, *, concurrently=False):
             del names, concurrently
             return sql.SQL("{}").format(sql.SQL(statement))
 
-    def with_first(collection: CollectionInfo) -> list[TableIndex]:
+    def with_first(collection):
         return [Failing("first", collection.names.chunk, sql.SQL("")), *other_indexes(collection)]
 
     async with retriever_of(database_url) as retriever, asyncio.timeout(120):
@@ -240,7 +224,7 @@ async def test_a_build_that_fails_takes_no_other_along(
         assert list(await retriever.indexes.create()) == []
 
 
-async def test_a_leftover_is_dropped_where_nothing_is_to_be_built(database_url: str) -> None:
+async def test_a_leftover_is_dropped_where_nothing_is_to_be_built(database_url):
     async with retriever_of(database_url) as retriever, asyncio.timeout(60):
         await filled(retriever)
         await retriever.indexes.create()
@@ -257,7 +241,7 @@ async def test_a_leftover_is_dropped_where_nothing_is_to_be_built(database_url: 
         assert await validity(retriever) == {"built_hnsw_1": True}
 
 
-async def test_behind_a_transaction_pooler_it_is_built_in_one_transaction(database_url: str) -> None:
+async def test_behind_a_transaction_pooler_it_is_built_in_one_transaction(database_url):
     async with TransactionPooler(database_url, 3) as pooler, retriever_of(pooler.address) as retriever:
         await filled(retriever)
         built = await retriever.indexes.create(concurrently=True)
@@ -267,7 +251,7 @@ async def test_behind_a_transaction_pooler_it_is_built_in_one_transaction(databa
         assert await validity(retriever) == {"built_hnsw_1": True}
 
 
-async def test_it_needs_connections_of_its_own(database_url: str) -> None:
+async def test_it_needs_connections_of_its_own(database_url):
     async with (
         AsyncConnectionPool(database_url, min_size=1, open=False) as pool,
         retriever_of(None, pool=pool) as retriever,
@@ -279,12 +263,10 @@ async def test_it_needs_connections_of_its_own(database_url: str) -> None:
 
 
 @pytest.mark.parametrize(("index", "name"), [(HnswIndex(m=4), "hnsw_1_2"), (IvfflatIndex(lists=4), "ivfflat_1")])
-async def test_progress_is_told(
-    database_url: str, monkeypatch: pytest.MonkeyPatch, index: HnswIndex | IvfflatIndex, name: str
-) -> None:
+async def test_progress_is_told(database_url, monkeypatch, index, name):
     """While somebody looks at an older state of the database, for whom a concurrent build waits at its end."""
     monkeypatch.setattr(build, "SECONDS_BETWEEN_LOOKS", 0.001)
-    steps: list[Progress] = []
+    steps = []
     async with retriever_of(database_url) as retriever, await psycopg.AsyncConnection.connect(database_url) as looking:
         await filled(retriever)
         await retriever.indexes.create(HnswIndex(m=8))
@@ -302,16 +284,12 @@ async def test_progress_is_told(
 
 
 @pytest.mark.parametrize("concurrently", [True, False])
-async def test_a_build_without_shared_memory_goes_on_without_workers(
-    database_url: str, monkeypatch: pytest.MonkeyPatch, *, concurrently: bool
-) -> None:
+async def test_a_build_without_shared_memory_goes_on_without_workers(database_url, monkeypatch, *, concurrently):
     """As in a container, whose shared memory is often smaller than what parallel workers ask for."""
     monkeypatch.setattr(estimate, "MIN_PARALLEL_SECONDS", 0)
     create, refused = IndexBuilder._create, []
 
-    async def without_room(
-        self: IndexBuilder, index: TableIndex, connection: psycopg.AsyncConnection[Any], *, concurrently: bool
-    ) -> str:
+    async def without_room(self, index, connection, *, concurrently):
         cursor = await connection.execute("SELECT current_setting('max_parallel_maintenance_workers')")
         if await cursor.fetchone() != ("0",):
             refused.append(index.suffix)
@@ -325,7 +303,7 @@ async def test_a_build_without_shared_memory_goes_on_without_workers(
         assert await validity(retriever) == {"built_hnsw_1": True}
 
 
-async def test_a_short_build_gets_no_workers(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_short_build_gets_no_workers(database_url, monkeypatch):
     async with retriever_of(database_url) as retriever:
         await filled(retriever)
         workers = [await workers_for(retriever)]
@@ -334,7 +312,7 @@ async def test_a_short_build_gets_no_workers(database_url: str, monkeypatch: pyt
     assert workers[0] == 0 < workers[1]
 
 
-async def workers_for(retriever: PostgreSQLRetriever) -> int:
+async def workers_for(retriever):
     reckoned = await retriever.indexes.estimate()
     assert reckoned is not None
     return reckoned.workers

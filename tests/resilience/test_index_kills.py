@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import re
 from collections import defaultdict
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -30,14 +29,14 @@ DIGITS = str.maketrans("0123456789", "bcfghjkmpt")
 class ChangingFolder:
     """Files whose every section names the file and its version."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.folder = folder
         self.versions = dict.fromkeys(range(FILES), 0)
-        self.gone: set[int] = set()
+        self.gone = set()
         for number in self.versions:
             self.write(number)
 
-    def write(self, number: int) -> None:
+    def write(self, number):
         """A whole new file takes the place of the old one: no reader sees half of it."""
         word = self.word(number)
         sections = [f"# Section {part}\n\nThe {word} of part {part}, {word} again.\n" for part in range(SECTIONS)]
@@ -45,17 +44,17 @@ class ChangingFolder:
         new.write_text("\n".join(sections))
         new.replace(self.folder / f"file{number}.md")
 
-    def word(self, number: int, back: int = 0) -> str:
+    def word(self, number, back=0):
         """A word for a file in its version, or `back` versions before: letters alone, so that it is one term."""
         return f"marker{number}v{self.versions[number] - back}".translate(DIGITS)
 
-    def change_all(self) -> None:
+    def change_all(self):
         for number in self.versions:
             self.versions[number] += 1
             self.gone.discard(number)
             self.write(number)
 
-    def change(self) -> None:
+    def change(self):
         number = random.randrange(FILES)
         self.versions[number] += 1
         if number not in self.gone and random.random() < 0.15:
@@ -67,13 +66,13 @@ class ChangingFolder:
 
 
 @pytest.fixture
-def changing(tmp_path: Path) -> ChangingFolder:
+def changing(tmp_path):
     folder = tmp_path / "manual"
     folder.mkdir()
     return ChangingFolder(folder)
 
 
-def check_rows(url: str) -> None:
+def check_rows(url):
     """What holds at every moment, whoever was killed where."""
     with psycopg.connect(url) as connection:
         if not is_made(connection, "default_collection"):
@@ -86,7 +85,7 @@ def check_rows(url: str) -> None:
     assert all(len(words) == 1 for words in versions.values()), "a document of two versions"
 
 
-def check_contents(url: str, changing: ChangingFolder) -> None:
+def check_contents(url, changing):
     """After a run that nobody disturbed: each file as it is now, and by words only its newest version."""
     with sync_opened(url) as retriever:
         retriever.index(changing.folder)
@@ -104,9 +103,7 @@ def check_contents(url: str, changing: ChangingFolder) -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("doing", "moment"), MOMENTS)
 @pytest.mark.parametrize("is_new", [True, False], ids=["the first run", "a later run"])
-def test_killed_runs_over_a_changing_folder(
-    database_url: str, changing: ChangingFolder, full: bool, doing: str, moment: str, *, is_new: bool
-) -> None:
+def test_killed_runs_over_a_changing_folder(database_url, changing, full, doing, moment, *, is_new):
     """One stops in the middle and is killed; the other goes on beside it, or waits for it and goes on then."""
     with psycopg.connect(database_url, autocommit=True) as connection:
         for _ in range(12 if full else 1):

@@ -5,19 +5,14 @@ from __future__ import annotations
 import logging
 import random
 import signal
-from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import psutil
 import psycopg
 import pytest
 
-from semlex import SyncRetriever
 from semlex.cli.exit_codes import DATABASE
-from semlex.embedding.static import StaticEmbedder
 from semlex.proof.folders import StirredFolder, check_files
 from semlex.store.indexes import choice
 from semlex.store.postgres.embedded.server import EmbeddedServer
@@ -57,7 +52,7 @@ class Kill:
     point: str | None
     victim: str
 
-    def __str__(self) -> str:
+    def __str__(self):
         return f"{self.victim} of {self.command}, {self.point or 'anywhere'}"
 
 
@@ -75,7 +70,7 @@ KILLS = [
 ]
 
 
-def is_dead(pid: int) -> bool:
+def is_dead(pid):
     """Whether a process has ended, be it that nobody has collected it."""
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
@@ -83,7 +78,7 @@ def is_dead(pid: int) -> bool:
         return True
 
 
-def backends(connection: psycopg.Connection) -> list[int]:
+def backends(connection):
     """The processes of a server that serve others; one of an earlier `_asking` may be ending."""
     statement = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND application_name <> %s"
     return [pid for (pid,) in connection.execute(statement, [ASKING]).fetchall()]
@@ -99,12 +94,12 @@ class KilledRuns:
         chance: What decides.
     """
 
-    def __init__(self, server: EmbeddedServer, base: Path, model: StaticEmbedder, chance: random.Random) -> None:
+    def __init__(self, server, base, model, chance):
         self._server, self._model, self.chance = server, model, chance
         self._folder = StirredFolder(base / "docs", chance)
         self._shell = Shell(server.url, base)
 
-    def kill(self, kill: Kill) -> int | None:
+    def kill(self, kill):
         """Changes the folder, has the run over it killed, lets it be done again, and compares with a new index.
 
         Returns:
@@ -124,7 +119,7 @@ class KilledRuns:
 
     # --- the kill -----------------------------------------------------------------------------------------------------
 
-    def _prepare(self, kill: Kill) -> None:
+    def _prepare(self, kill):
         collection = None if kill.point is None else POINTS[kill.point].collection
         if collection == "new" or (collection is None and self.chance.random() < 0.2):
             self._drop(KEPT)
@@ -133,7 +128,7 @@ class KilledRuns:
         if kill.command != "watch":
             self._folder.stir(deletes=kill.command != "index")
 
-    def _killed(self, kill: Kill) -> int | None:
+    def _killed(self, kill):
         """Has a run killed, or its server; returns its exit code."""
         with Program(killed_client.run, self._order(kill)) as client:
             victim = self._point_reached(kill, client)
@@ -151,7 +146,7 @@ class KilledRuns:
         self._wait_for_backends()
         return code
 
-    def _order(self, kill: Kill) -> Order:
+    def _order(self, kill):
         command, *rest = ["sync", "--watch"] if kill.command == "watch" else [kill.command]
         point = None if kill.point is None else POINTS[kill.point]
         batch = 1 if point is None else point.batch or self.chance.choice((1, 10, ALL))
@@ -166,7 +161,7 @@ class KilledRuns:
         times = self.chance.randint(1, MOMENTS if point is None else point.times)
         return Order(arguments, self._server.url, self._server.folder, kill.point, times, kill.victim, limits=limits)
 
-    def _point_reached(self, kill: Kill, client: Program) -> int:
+    def _point_reached(self, kill, client):
         """Waits for the point; returns the victim."""
         if kill.command == "watch":
             client.until_said("watching")
@@ -182,22 +177,22 @@ class KilledRuns:
 
     # --- the server ---------------------------------------------------------------------------------------------------
 
-    def _start_server(self) -> None:
+    def _start_server(self):
         """Waits until the server has recovered, after it was started where it is gone."""
         with EmbeddedServer(self._server.folder):
             pass
 
-    def _asking(self) -> psycopg.Connection:
+    def _asking(self):
         return psycopg.connect(self._server.url, autocommit=True, application_name=ASKING)
 
-    def _wait_for_backends(self) -> None:
+    def _wait_for_backends(self):
         """What a killed run has sent is done or undone when its backends have ended."""
         with closing(self._asking()) as connection:
             until(lambda: not backends(connection))
 
     # --- what is stored -----------------------------------------------------------------------------------------------
 
-    def _log(self) -> dict[Any, bool]:
+    def _log(self):
         """Runs by their beginning: key -> whether it says that it has ended."""
         with psycopg.connect(self._server.url) as connection:
             if not is_made(connection, KEPT):
@@ -205,7 +200,7 @@ class KilledRuns:
             statement = f"SELECT run_id, finished_at IS NOT NULL FROM semlex.{KEPT}_ingestion_log ORDER BY started_at"  # noqa: S608
             return dict(connection.execute(statement).fetchall())
 
-    def _check_log(self, kill: Kill, before: set[Any], code: int | None) -> dict[Any, bool]:
+    def _check_log(self, kill, before, code):
         """A run that was killed has no end, one that says that all went well has; returns the new entries."""
         entries = {key: finished for key, finished in self._log().items() if key not in before}
         assert all(list(entries.values())[:-1])
@@ -217,7 +212,7 @@ class KilledRuns:
             assert list(entries.values()) == [True]
         return entries
 
-    def _check(self) -> None:
+    def _check(self):
         """Everything is whole, and searches work."""
         with psycopg.connect(self._server.url) as connection:
             if not is_made(connection, KEPT):
@@ -226,7 +221,7 @@ class KilledRuns:
         with self._opened(KEPT) as store:
             check_searches(self._server.url, KEPT, store, self._folder, self.chance)
 
-    def _run_again(self, command: str) -> None:
+    def _run_again(self, command):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(choice, "INDEX_FROM_ROWS", INDEX_FROM_ROWS)
             if command != "watch":
@@ -235,7 +230,7 @@ class KilledRuns:
             with self._opened(KEPT) as store, closing(store.watch(self._folder.root, **CUT)) as reports:
                 next(reports)
 
-    def _compare(self, between: dict[str, Any] | None) -> None:
+    def _compare(self, between):
         """Nothing is lost, nothing is there twice: everything is as in a new collection."""
         self._shell("index", str(self._folder.root), "-c", NEW, *OPTIONS)
         rows = self._rows(NEW)
@@ -250,14 +245,14 @@ class KilledRuns:
             assert answers(kept) == answers(new)
         self._drop(NEW)
 
-    def _rows(self, collection: str) -> dict[str, Any]:
+    def _rows(self, collection):
         with psycopg.connect(self._server.url) as connection:
             return rows_of(connection, collection)
 
-    def _opened(self, collection: str) -> SyncRetriever:
+    def _opened(self, collection):
         return sync_opened(self._server.url, "static", collection=collection)
 
-    def _drop(self, collection: str) -> None:
+    def _drop(self, collection):
         with psycopg.connect(self._server.url) as connection:
             if not is_made(connection, collection):
                 return
@@ -266,9 +261,7 @@ class KilledRuns:
 
 
 @pytest.fixture(scope="module")
-def runs(
-    make_server_folder: Callable[[Path], Path], tmp_path_factory: pytest.TempPathFactory, static_model: StaticEmbedder
-) -> Iterator[KilledRuns]:
+def runs(make_server_folder, tmp_path_factory, static_model):
     """On a server that may be killed, with the settings that it has for everyone."""
     with new_open_folder() as folder, EmbeddedServer(make_server_folder(folder / "server")) as server:
         # Each test seeds what decides.
@@ -276,14 +269,14 @@ def runs(
 
 
 @pytest.mark.parametrize("kill", KILLS, ids=str)
-def test_a_kill_loses_and_doubles_nothing(runs: KilledRuns, kill: Kill) -> None:
+def test_a_kill_loses_and_doubles_nothing(runs, kill):
     runs.chance.seed(random.getrandbits(64))
     runs.kill(kill)
 
 
 @pytest.mark.full
 @pytest.mark.timeout(6 * 3600)
-def test_thousands_of_kills_lose_and_double_nothing(runs: KilledRuns) -> None:
+def test_thousands_of_kills_lose_and_double_nothing(runs):
     for number in range(FULL):
         seed = random.getrandbits(64)
         runs.chance.seed(seed)

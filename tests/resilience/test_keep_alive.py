@@ -12,7 +12,6 @@ import sys
 import tempfile
 import termios
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -33,13 +32,13 @@ LONG = 600.0
 
 
 @pytest.fixture(autouse=True)
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+def patience(monkeypatch):
     """A keeper that is slow to start is none that cannot."""
     monkeypatch.setattr(embedded_keeper, "READY_SECONDS", LIMIT)
 
 
 @pytest.fixture(scope="module")
-def made(make_server_folder: Callable[[Path], Path]) -> Iterator[Path]:
+def made(make_server_folder):
     base = Path(tempfile.mkdtemp(prefix="semlex-test-", dir=TEMPORARY))
     base.chmod(0o711)
     yield make_server_folder(base / "postgres")
@@ -47,7 +46,7 @@ def made(make_server_folder: Callable[[Path], Path]) -> Iterator[Path]:
 
 
 @pytest.fixture
-def folder(made: Path) -> Iterator[Path]:
+def folder(made):
     yield made
     for keeper in keepers(made):
         keeper.kill()
@@ -55,7 +54,7 @@ def folder(made: Path) -> Iterator[Path]:
         stop_unused(made)
 
 
-def keepers(folder: Path) -> list[psutil.Process]:
+def keepers(folder):
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
@@ -65,7 +64,7 @@ def keepers(folder: Path) -> list[psutil.Process]:
     return found
 
 
-def use(folder: Path, keep_alive: float | None) -> int:
+def use(folder, keep_alive):
     """Uses the server once; returns its process."""
     with EmbeddedServer(folder, keep_alive=keep_alive) as server:
         with psycopg.connect(server.url) as connection:
@@ -73,7 +72,7 @@ def use(folder: Path, keep_alive: float | None) -> int:
         return read_postmaster(folder).pid
 
 
-def open_files(process: psutil.Process) -> set[Path]:
+def open_files(process):
     found = set()
     for path in Path(f"/proc/{process.pid}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):  # closed meanwhile
@@ -81,14 +80,14 @@ def open_files(process: psutil.Process) -> set[Path]:
     return found
 
 
-def let_look(folder: Path, seconds: float, times: int) -> None:
+def let_look(folder, seconds, times):
     """Makes the keeper look so many times: it reads a message only after its look at the one before."""
     for _ in range(times + 1):
         assert embedded_keeper.tell_keeper(folder, seconds)
         until(lambda: unread(folder) == 0)
 
 
-def unread(folder: Path) -> int:
+def unread(folder):
     """Bytes of messages that the keeper has not read."""
     pipe = embedded_keeper._open_pipe(folder, os.O_WRONLY)
     assert pipe is not None
@@ -98,11 +97,11 @@ def unread(folder: Path) -> int:
         os.close(pipe)
 
 
-def is_gone(folder: Path) -> bool:
+def is_gone(folder):
     return running_server(folder) is None and not keepers(folder)
 
 
-def shell(command: str, folder: Path, keep_alive: float) -> subprocess.CompletedProcess[str]:
+def shell(command, folder, keep_alive):
     """Runs a line of the shell in which ``semlex`` is the command."""
     line = f'semlex() {{ "{sys.executable}" -m semlex "$@"; }}; {command}'
     environment = {name: value for name, value in os.environ.items() if name != "DATABASE_URL"}
@@ -110,7 +109,7 @@ def shell(command: str, folder: Path, keep_alive: float) -> subprocess.Completed
     return subprocess.run(["/bin/bash", "-c", line], capture_output=True, text=True, env=environment, check=False)
 
 
-def test_the_server_stays_and_stops_after_its_time(folder: Path) -> None:
+def test_the_server_stays_and_stops_after_its_time(folder):
     first = use(folder, LONG)
     assert use(folder, LONG) == first
     assert server_status(folder)["kept"]
@@ -121,14 +120,14 @@ def test_the_server_stays_and_stops_after_its_time(folder: Path) -> None:
     assert is_gone(folder)
 
 
-def test_who_keeps_nothing_stops_it_at_once(folder: Path) -> None:
+def test_who_keeps_nothing_stops_it_at_once(folder):
     use(folder, LONG)
     use(folder, 0)
     assert running_server(folder) is None
     until(lambda: is_gone(folder))
 
 
-def test_a_program_without_a_time_leaves_the_server_to_whoever_keeps_it(folder: Path) -> None:
+def test_a_program_without_a_time_leaves_the_server_to_whoever_keeps_it(folder):
     first = use(folder, LONG)
     assert use(folder, None) == first
     assert server_status(folder)["kept"]
@@ -138,7 +137,7 @@ def test_a_program_without_a_time_leaves_the_server_to_whoever_keeps_it(folder: 
     assert is_gone(folder)
 
 
-def test_a_user_is_not_disturbed(folder: Path) -> None:
+def test_a_user_is_not_disturbed(folder):
     pid = use(folder, LONG)
     assert server_status(folder)["kept"]
     with EmbeddedServer(folder, keep_alive=0.3) as server:
@@ -149,7 +148,7 @@ def test_a_user_is_not_disturbed(folder: Path) -> None:
     until(lambda: is_gone(folder))
 
 
-def test_the_keeper_is_detached(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_keeper_is_detached(folder, monkeypatch):
     monkeypatch.setenv("DATABASE_URL", "postgresql://user:secret@host/database")
     use(folder, LONG)
     assert server_status(folder)["kept"]
@@ -165,7 +164,7 @@ def test_the_keeper_is_detached(folder: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 @contextlib.contextmanager
-def suspended(folder: Path) -> Iterator[None]:
+def suspended(folder):
     """The server stands still: what is copied meanwhile is of one moment."""
     # The postmaster first: it makes no more processes then.
     halted = [psutil.Process(postmaster_pid(folder))]
@@ -181,15 +180,13 @@ def suspended(folder: Path) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("program", ["raise SystemExit(1)", "import os; os.close(int(__import__('sys').argv[4]))"])
-def test_without_a_keeper_the_server_stops_at_once(folder: Path, monkeypatch: pytest.MonkeyPatch, program: str) -> None:
+def test_without_a_keeper_the_server_stops_at_once(folder, monkeypatch, program):
     monkeypatch.setattr(embedded_keeper, "PROGRAM", program)
     use(folder, LONG)
     assert running_server(folder) is None
 
 
-def test_a_program_that_is_not_python_is_not_started(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_program_that_is_not_python_is_not_started(folder, tmp_path, monkeypatch):
     program, started = tmp_path / "uwsgi", tmp_path / "started"
     program.write_text(f"#!/bin/sh\ntouch {started}\n", encoding="utf-8")
     program.chmod(0o700)
@@ -199,7 +196,7 @@ def test_a_program_that_is_not_python_is_not_started(
     assert not started.exists()
 
 
-def test_a_killed_keeper_is_replaced(folder: Path) -> None:
+def test_a_killed_keeper_is_replaced(folder):
     pid = use(folder, LONG)
     assert server_status(folder)["kept"]
     (keeper,) = keepers(folder)
@@ -209,7 +206,7 @@ def test_a_killed_keeper_is_replaced(folder: Path) -> None:
     until(lambda: is_gone(folder))
 
 
-def test_of_several_keepers_one_stays(folder: Path) -> None:
+def test_of_several_keepers_one_stays(folder):
     use(folder, LONG)
     with start_lock(folder, LIMIT):
         for _ in range(3):
@@ -219,7 +216,7 @@ def test_of_several_keepers_one_stays(folder: Path) -> None:
     until(lambda: is_gone(folder))
 
 
-def test_of_several_orders_the_youngest_holds(folder: Path) -> None:
+def test_of_several_orders_the_youngest_holds(folder):
     """A keeper that was started before, and finds another one when it runs at last, has nothing to say."""
     use(folder, LONG)
     assert server_status(folder)["kept"]
@@ -230,7 +227,7 @@ def test_of_several_orders_the_youngest_holds(folder: Path) -> None:
     until(lambda: is_gone(folder))
 
 
-def test_a_keeper_ends_with_its_folder(folder: Path) -> None:
+def test_a_keeper_ends_with_its_folder(folder):
     use(folder, LONG)
     assert server_status(folder)["kept"]
     moved = folder.with_name("moved")
@@ -244,7 +241,7 @@ def test_a_keeper_ends_with_its_folder(folder: Path) -> None:
     use(folder, 0)
 
 
-def test_a_copy_has_no_keeper(folder: Path, open_folder: Path) -> None:
+def test_a_copy_has_no_keeper(folder, open_folder):
     pid = use(folder, LONG)
     assert server_status(folder)["kept"]
     copy = open_folder / "copy"
@@ -257,7 +254,7 @@ def test_a_copy_has_no_keeper(folder: Path, open_folder: Path) -> None:
     assert server_status(folder)["kept"]
 
 
-def test_a_keeper_ends_when_its_programs_change(folder: Path, tmp_path: Path) -> None:
+def test_a_keeper_ends_when_its_programs_change(folder, tmp_path):
     package = Path(semlex.__file__).parent
     shutil.copytree(package, tmp_path / "semlex", ignore=shutil.ignore_patterns("__pycache__"))
     program = (
@@ -274,7 +271,7 @@ def test_a_keeper_ends_when_its_programs_change(folder: Path, tmp_path: Path) ->
     until(lambda: is_gone(folder))
 
 
-def test_kills_at_any_moment_leave_nothing(folder: Path) -> None:
+def test_kills_at_any_moment_leave_nothing(folder):
     program = (
         "import sys; from pathlib import Path; from semlex.store.postgres.embedded.server import EmbeddedServer\n"
         "while True:\n"
@@ -298,7 +295,7 @@ def test_kills_at_any_moment_leave_nothing(folder: Path) -> None:
     until(lambda: is_gone(folder))
 
 
-def test_nobody_waits_for_the_keeper(folder: Path, tmp_path: Path) -> None:
+def test_nobody_waits_for_the_keeper(folder, tmp_path):
     (tmp_path / "page.md").write_text("# Keys\n\nRotate a key every ninety days.\n")
     done = shell(f'semlex index --model none "{tmp_path}"', folder, LONG)
     assert done.returncode == 0, done.stderr
@@ -338,7 +335,7 @@ def test_nobody_waits_for_the_keeper(folder: Path, tmp_path: Path) -> None:
     until(lambda: is_gone(folder))
 
 
-def test_a_server_in_use_is_not_stopped(folder: Path) -> None:
+def test_a_server_in_use_is_not_stopped(folder):
     with EmbeddedServer(folder):
         assert server_status(folder)["in_use"]
         with pytest.raises(EmbeddedServerError, match="is in use"):
@@ -350,19 +347,19 @@ def test_a_server_in_use_is_not_stopped(folder: Path) -> None:
     assert server_status(folder)["running"] is False
 
 
-def test_status_of_a_folder_that_is_not_there(tmp_path: Path) -> None:
+def test_status_of_a_folder_that_is_not_there(tmp_path):
     assert server_status(tmp_path / "none")["running"] is False
     assert stop_unused(tmp_path / "none") is False
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("seconds", [-1, float("nan")])
-def test_a_time_that_is_none(tmp_path: Path, seconds: float) -> None:
+def test_a_time_that_is_none(tmp_path, seconds):
     with pytest.raises(ConfigurationError, match="keep_alive must be a number of seconds, at least 0"):
         EmbeddedServer(tmp_path, keep_alive=seconds)
 
 
-def test_a_keeper_of_a_stopped_server_does_not_watch_the_next_one(tmp_path: Path) -> None:
+def test_a_keeper_of_a_stopped_server_does_not_watch_the_next_one(tmp_path):
     """It would look several times a second for as long as that one is used."""
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "postmaster.pid").write_text("0\n")

@@ -5,15 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
 
 import psycopg
 import pytest
 
 from semlex.proof.check import plain_bm25
-from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store.keyword.bm25 import rebuild
 from semlex.store.write.copy import BulkIngestConfig
 from tests.support.clients import keyword_index_client
@@ -31,14 +28,14 @@ bm25 = partial(opened, model="none", keyword="bm25", collection="words")
 class Together:
     """Writers, a deleter, a merger, a rebuilder and searchers on one collection, until enough answers were checked."""
 
-    def __init__(self, url: str, answers: int) -> None:
+    def __init__(self, url, answers):
         self.url = url
         self.wanted = answers
         self.checked = 0
         self.found = 0
         self.done = dict.fromkeys(("write", "delete", "merge", "rebuild"), 0)
 
-    async def run(self) -> None:
+    async def run(self):
         async with bm25(self.url, bulk=BulkIngestConfig(small_batch_rows=8)) as retriever:
             await retriever.add_documents(some_documents(random.Random(0), 200))
             tasks = [self._again("write", self._write(retriever, seed)) for seed in range(WRITERS)]
@@ -48,29 +45,29 @@ class Together:
             tasks += [self._search(seed) for seed in range(SEARCHERS)]
             await asyncio.gather(*tasks)
 
-    async def _again(self, name: str, work: Callable[[], Awaitable[Any]]) -> None:
+    async def _again(self, name, work):
         while self.checked < self.wanted or not all(self.done.values()):
             await work()
             self.done[name] += 1
             await asyncio.sleep(0)
 
     @staticmethod
-    def _write(retriever: PostgreSQLRetriever, seed: int) -> Callable[[], Awaitable[Any]]:
+    def _write(retriever, seed):
         numbers = random.Random(f"write {seed}")
 
-        async def write() -> None:
+        async def write():
             duplicate = numbers.choice(["update", "update", "update", "skip"])
             documents = some_documents(numbers, numbers.choice([1, 2, 5, 30]))
-            await retriever.add_documents(documents, on_duplicate=duplicate)  # type: ignore[arg-type]
+            await retriever.add_documents(documents, on_duplicate=duplicate)
 
         return write
 
     @staticmethod
-    def _delete(retriever: PostgreSQLRetriever) -> Callable[[], Awaitable[Any]]:
+    def _delete(retriever):
         numbers = random.Random("delete")
         return lambda: retriever.delete([f"d{number}" for number in numbers.sample(range(IDS), 5)])
 
-    async def _search(self, seed: int) -> None:
+    async def _search(self, seed):
         numbers = random.Random(f"search {seed}")
         async with (
             await psycopg.AsyncConnection.connect(self.url, autocommit=True) as connection,
@@ -91,9 +88,7 @@ class Together:
 
 
 @pytest.mark.timeout(3600)
-async def test_everybody_at_once(
-    database_url: str, full: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_everybody_at_once(database_url, full, caplog, monkeypatch):
     """Every answer is that of a plain BM25 over the texts of the same snapshot, and nobody deadlocks."""
     monkeypatch.setattr(rebuild, "PAGE_ROWS", 50)
     caplog.set_level(logging.INFO, "semlex")
@@ -127,7 +122,7 @@ KILLS = [
 
 
 @pytest.mark.timeout(3600)
-def test_the_index_survives_those_who_are_killed(database_url: str, full: bool) -> None:
+def test_the_index_survives_those_who_are_killed(database_url, full):
     """Each finds what those before it have left."""
     with sync_opened(database_url, "none", keyword="bm25", collection="words") as retriever:
         retriever.add_documents(some_documents(random.Random(7), 200))

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any
 
-import numpy as np
 import psycopg
 import pytest
-from numpy.typing import NDArray
 
 from semlex import _core
 from semlex.errors import IncompleteWriteError, StoreError
@@ -27,7 +23,7 @@ from tests.support.retrievers import opened, sync_opened
 BATCHES, ROWS = 4, 100
 
 
-def stored(url: str) -> tuple[list[str], int, int]:
+def stored(url):
     """Ids, number of vectors, number of vectors or chunks without their counterpart."""
     with psycopg.connect(url) as connection:
         if connection.execute("SELECT to_regclass('semlex.default_collection_embedding_1')").fetchone() == (None,):
@@ -52,7 +48,7 @@ MOMENTS = {
 
 
 @pytest.mark.parametrize("moment", MOMENTS, ids=lambda moment: " ".join(map(str, moment)))
-def test_a_killed_client_loses_and_doubles_nothing(database_url: str, moment: tuple[str, str, int]) -> None:
+def test_a_killed_client_loses_and_doubles_nothing(database_url, moment):
     batches, said = MOMENTS[moment]
     with Program(loading_client.main, database_url, BATCHES, ROWS, moment) as client:
         client.until_stopped()
@@ -74,19 +70,19 @@ def test_a_killed_client_loses_and_doubles_nothing(database_url: str, moment: tu
 class KillingEmbedder(HashEmbedder):
     """Ends every other backend of its database while it embeds."""
 
-    def __init__(self, url: str, kills: int) -> None:
+    def __init__(self, url, kills):
         super().__init__(8)
         self._url = url
         self.kills = kills
 
-    def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def embed_documents(self, texts):
         if self.kills > 0:
             self.kills -= 1
             end_backends(self._url)
         return super().embed_documents(texts)
 
 
-def end_backends(url: str, condition: str = "true") -> int:
+def end_backends(url, condition="true"):
     with psycopg.connect(url, autocommit=True) as connection:
         rows = connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "  # noqa: S608 - a constant of this file
@@ -95,7 +91,7 @@ def end_backends(url: str, condition: str = "true") -> int:
     return len(rows)
 
 
-async def test_backends_that_die_between_batches_are_not_noticed(database_url: str) -> None:
+async def test_backends_that_die_between_batches_are_not_noticed(database_url):
     embedder = KillingEmbedder(database_url, kills=4)
     async with opened(database_url, embedder, bulk=BulkIngestConfig(batch_size=100)) as retriever:
         documents = documents_of(0, 700)
@@ -109,13 +105,11 @@ async def test_backends_that_die_between_batches_are_not_noticed(database_url: s
 
 @pytest.mark.parametrize("empty", [True, False], ids=["direct", "staged"])
 @pytest.mark.parametrize("deaths", [1, 3, 4])
-async def test_a_backend_that_dies_inside_a_copy(
-    database_url: str, monkeypatch: pytest.MonkeyPatch, deaths: int, empty: bool
-) -> None:
+async def test_a_backend_that_dies_inside_a_copy(database_url, monkeypatch, deaths, empty):
     left = deaths
     copy_rows = bulk.copy_rows
 
-    async def dying(connection: Any, *arguments: Any) -> int:
+    async def dying(connection, *arguments):
         nonlocal left
         written = await copy_rows(connection, *arguments)
         if left > 0:
@@ -142,9 +136,7 @@ async def test_a_backend_that_dies_inside_a_copy(
     assert unpaired == 0
 
 
-async def test_a_commit_whose_answer_is_lost_is_not_done_twice(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_commit_whose_answer_is_lost_is_not_done_twice(database_url, monkeypatch):
     """The batch is committed, the client does not hear of it and tries again: direct first, then merged."""
     async with opened(database_url) as retriever:
         lost = lose_answers(monkeypatch, "add documents", "delete")
@@ -157,16 +149,14 @@ async def test_a_commit_whose_answer_is_lost_is_not_done_twice(
     assert sorted(stored(database_url)[0]) == sorted(ids[40:])
 
 
-async def test_postings_are_not_written_twice_when_the_answer_is_lost(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_postings_are_not_written_twice_when_the_answer_is_lost(database_url, monkeypatch):
     """A row is committed with its postings, the client does not hear of it, and a merge takes their segment away."""
     async with opened(database_url) as retriever, opened(database_url) as other:
         for batch in range(2):  # the second write remembers what the next one needs
             await retriever.add_documents(documents_of(batch, 1))
-        merged: list[int] = []
+        merged = []
 
-        async def merge() -> None:
+        async def merge():
             merged.append(await other.indexes.optimize())
 
         lose_answers(monkeypatch, "add documents", meanwhile=merge)
@@ -179,15 +169,13 @@ async def test_postings_are_not_written_twice_when_the_answer_is_lost(
     check_index(database_url, "default_collection")
 
 
-async def test_a_row_that_was_deleted_before_it_is_written_again_is_found(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_row_that_was_deleted_before_it_is_written_again_is_found(database_url, monkeypatch):
     """Its commit was not heard of, its postings were merged, and the row was deleted: its id must not come back."""
     async with opened(database_url) as retriever, opened(database_url) as other:
         for batch in range(2):
             await retriever.add_documents(documents_of(batch, 1))
 
-        async def delete() -> None:
+        async def delete():
             assert await other.indexes.optimize() > 0
             assert (await other.delete(["d2"])).chunks == 1
 
@@ -207,20 +195,18 @@ RealEncoder = _core.CopyEncoder
 class ShortEncoder:
     """Sends one row less than it says, in a stream that is well formed."""
 
-    def __init__(self, columns: Sequence[tuple[str, str, Any]], ids: Sequence[str]) -> None:
+    def __init__(self, columns, ids):
         self._short = RealEncoder([(name, kind, values[:-1]) for name, kind, values in columns], ids[:-1])
         self.rows = len(ids)
         self.largest_row = self._short.largest_row
 
-    def encode_into(self, buffer: NDArray[np.uint8], position: int) -> tuple[int, int]:
+    def encode_into(self, buffer, position):
         position, size = self._short.encode_into(buffer, position)
         return position + (position > self._short.rows), size
 
 
 @pytest.mark.parametrize("rows_before", [0, 10], ids=["direct", "staged"])
-def test_a_stream_that_lacks_a_row_is_rolled_back(
-    database_url: str, monkeypatch: pytest.MonkeyPatch, rows_before: int
-) -> None:
+def test_a_stream_that_lacks_a_row_is_rolled_back(database_url, monkeypatch, rows_before):
     with sync_opened(database_url, "none") as retriever:
         if rows_before:
             retriever.add_documents(documents_of(90, rows_before))
@@ -233,14 +219,14 @@ def test_a_stream_that_lacks_a_row_is_rolled_back(
         assert retriever.count() == rows_before + 100
 
 
-def test_a_model_that_fails_writes_nothing(database_url: str) -> None:
-    def failing(texts: Sequence[str]) -> NDArray[np.float32]:
+def test_a_model_that_fails_writes_nothing(database_url):
+    def failing(texts):
         raise RuntimeError
 
     embedder = HashEmbedder(8)
     with sync_opened(database_url, embedder, bulk=BulkIngestConfig(batch_size=10)) as retriever:
         retriever.add_documents(documents_of(0, 10))
-        embedder.embed_documents = failing  # type: ignore[method-assign]
+        embedder.embed_documents = failing
         with pytest.raises(RuntimeError):
             retriever.add_documents([Document("new", id="new")])
         assert retriever.count() == 10

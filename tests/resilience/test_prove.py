@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import threading
-from collections.abc import Callable
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -21,11 +19,10 @@ from semlex.proof import check, children, soak
 from semlex.proof.check import LIMIT_SECONDS, Fault
 from semlex.proof.folders import Indexing
 from semlex.proof.followed_tables import Following
-from semlex.proof.report import ProofReport, html_page, verdict
+from semlex.proof.report import html_page, verdict
 from semlex.proof.run import KINDS, Proof, chosen
 from semlex.proof.scenarios import SCHEMA, Scenario, Site, Tries
 from semlex.store.proving import Ground
-from semlex.store.schema.names import Names
 from tests.support.folders import TEMPORARY
 from tests.support.manual_clock import ManualClock
 from tests.support.shell import Shell
@@ -39,23 +36,23 @@ OF_DOCUMENTS = {kind.name for kind in RUN if issubclass(kind, (Indexing, Followi
 
 
 @pytest.fixture(autouse=True)
-def _preloaded(monkeypatch: pytest.MonkeyPatch) -> None:
+def _preloaded(monkeypatch):
     """The processes of tests are forked from one that has imported more."""
     monkeypatch.setattr(children, "preload", lambda: None)
     monkeypatch.setattr(soak, "SECONDS", 1.0)
 
 
 @pytest.fixture
-def make_site(make_server_folder: Callable[[Path], Path], postgres_major: int) -> Callable[..., Site]:
+def make_site(make_server_folder, postgres_major):
     """Makes sites whose servers begin with a copy of a database."""
 
-    def make(sabotage: Callable[[str, Names], None] | None = None) -> Site:
+    def make(sabotage=None):
         return Site(place=TEMPORARY, template=make_server_folder, major=postgres_major, sabotage=sabotage)
 
     return make
 
 
-def schemas(url: str) -> set[str]:
+def schemas(url):
     with psycopg.connect(url) as connection:
         return {
             name
@@ -63,14 +60,14 @@ def schemas(url: str) -> set[str]:
         }
 
 
-def faults_of(report: ProofReport) -> dict[str, dict[str, int]]:
+def faults_of(report):
     return {one.name: dict(one.found) for one in report.scenarios}
 
 
 # --- nothing is broken ------------------------------------------------------------------------------------------------
 
 
-def test_every_scenario_finds_nothing(make_site: Callable[..., Site]) -> None:
+def test_every_scenario_finds_nothing(make_site):
     with make_site() as site:
         folder = site.folder
         report = Proof(site, list(KINDS.values())).run()
@@ -110,10 +107,10 @@ BREAKS = {
 }
 
 
-def breaking(statements: list[str]) -> Callable[[str, Names], None]:
+def breaking(statements):
     """Changes one chunk of a collection, in the vectors that searches use."""
 
-    def change(url: str, names: Names) -> None:
+    def change(url, names):
         with psycopg.connect(url) as connection:
             version = connection.execute(
                 sql.SQL("SELECT embedding_version FROM {} WHERE name = %s").format(names.registry), [names.collection]
@@ -130,7 +127,7 @@ def breaking(statements: list[str]) -> Callable[[str, Names], None]:
 
 
 @pytest.mark.parametrize("way", BREAKS)
-def test_every_scenario_finds_what_is_broken(make_site: Callable[..., Site], full: bool, way: str) -> None:
+def test_every_scenario_finds_what_is_broken(make_site, full, way):
     kinds = [kind for kind in RUN if full or way == "lost" or kind.name in SOME]
     with make_site(breaking(BREAKS[way])) as site:
         report = Proof(site, kinds).run()
@@ -140,10 +137,10 @@ def test_every_scenario_finds_what_is_broken(make_site: Callable[..., Site], ful
     assert {name: counts for name, counts in found.items() if counts != {way: 1}}.keys() <= OF_DOCUMENTS
 
 
-def test_every_scenario_that_hangs_is_given_up(make_site: Callable[..., Site]) -> None:
+def test_every_scenario_that_hangs_is_given_up(make_site):
     clock, goes_on, proof = ManualClock(), threading.Event(), None
 
-    def hang(url: str, names: Names) -> None:
+    def hang(url, names):
         clock.advance(LIMIT_SECONDS + 1)
         goes_on.wait()
 
@@ -156,14 +153,14 @@ def test_every_scenario_that_hangs_is_given_up(make_site: Callable[..., Site]) -
     assert faults_of(report) == {kind.name: {"hung": 1} for kind in kinds}
 
 
-def test_a_call_that_comes_back_late_is_found(make_site: Callable[..., Site], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_that_comes_back_late_is_found(make_site, monkeypatch):
     monkeypatch.setattr("semlex.proof.interruptions.LATE_SECONDS", -1.0)
     with make_site() as site:
         report = Proof(site, chosen(["black-hole"])).run()
     assert faults_of(report) == {"black-hole": {"hung": 1}}
 
 
-def test_an_answer_that_lacks_a_hit_is_found(make_site: Callable[..., Site], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_that_lacks_a_hit_is_found(make_site, monkeypatch):
     """Whatever the tables have."""
     compare = check.compare_scores
     monkeypatch.setattr(
@@ -178,7 +175,7 @@ def test_an_answer_that_lacks_a_hit_is_found(make_site: Callable[..., Site], mon
 # --- the user's server ------------------------------------------------------------------------------------------------
 
 
-def test_a_users_server_is_left_as_it_was(shell: Shell, database_url: str, tmp_path: Path) -> None:
+def test_a_users_server_is_left_as_it_was(shell, database_url, tmp_path):
     before = schemas(database_url)
     options = ("prove", "--only", "kill-add,kill-index,hostile,crash", "--minutes", "0.001", "--seed", "7")
     done = shell(*options, "--json", "--page", str(tmp_path / "page.html"))
@@ -192,7 +189,7 @@ def test_a_users_server_is_left_as_it_was(shell: Shell, database_url: str, tmp_p
     assert "passed: 1 try and 1 kill in" in table
 
 
-def test_what_exists_is_refused(shell: Shell, database_url: str) -> None:
+def test_what_exists_is_refused(shell, database_url):
     with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(SCHEMA)))
         assert "--schema" in shell("prove", "--minutes", "0.001", code=2).stderr
@@ -210,13 +207,13 @@ def test_what_exists_is_refused(shell: Shell, database_url: str) -> None:
         (("--schema", ""), "schema must"),
     ],
 )
-def test_wrong_options_are_refused_before_the_first_try(shell: Shell, options: tuple[str, ...], message: str) -> None:
+def test_wrong_options_are_refused_before_the_first_try(shell, options, message):
     done = shell("prove", *options, code=2)
     assert message in done.stderr
     assert done.stdout == ""
 
 
-def test_a_role_without_a_right_is_told_what_to_ask_for(database_url: str, tmp_path: Path) -> None:
+def test_a_role_without_a_right_is_told_what_to_ask_for(database_url, tmp_path):
     role = sql.Identifier("plain_prover")
     with psycopg.connect(database_url, autocommit=True) as connection:
         had = connection.execute("SELECT FROM pg_extension WHERE extname = 'vector'").fetchone() is not None
@@ -239,10 +236,10 @@ def test_a_role_without_a_right_is_told_what_to_ask_for(database_url: str, tmp_p
                 connection.execute("CREATE EXTENSION vector")
 
 
-def test_a_report_is_printed_although_the_server_is_gone(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_report_is_printed_although_the_server_is_gone(shell, monkeypatch):
     remove = Ground.remove
 
-    def fail(ground: Ground) -> None:
+    def fail(ground):
         remove(ground)
         raise ConnectionFailedError("the server is gone")
 
@@ -253,13 +250,13 @@ def test_a_report_is_printed_although_the_server_is_gone(shell: Shell, monkeypat
     assert (shell.folder / "page.html").exists()
 
 
-def test_a_report_is_printed_although_every_try_fails(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_report_is_printed_although_every_try_fails(shell, monkeypatch):
     create = Ground.create
 
-    def gone(*_: object, **__: object) -> None:
+    def gone(*_, **__):
         raise ConnectionFailedError("the server is gone")
 
-    def create_and_vanish(ground: Ground) -> None:
+    def create_and_vanish(ground):
         create(ground)
         monkeypatch.setattr("semlex.store.proving.connected", gone)
         monkeypatch.setattr(Site, "client", gone)
@@ -276,13 +273,13 @@ class Unclosable(Scenario):
 
     name, what = "unclosable", "nothing"
 
-    def begin(self) -> None:
+    def begin(self):
         self.opened.callback(self._fail)
 
-    def attempt(self) -> Tries:
+    def attempt(self):
         return Tries()
 
-    def _fail(self) -> None:
+    def _fail(self):
         raise ConnectionFailedError("the server is gone")
 
 
@@ -291,7 +288,7 @@ class Failing(Unclosable):
 
     name = "failing"
 
-    def attempt(self) -> Tries:
+    def attempt(self):
         raise Fault("lost", "everything")
 
 
@@ -300,12 +297,12 @@ class Unbegun(Unclosable):
 
     name = "unbegun"
 
-    def begin(self) -> None:
+    def begin(self):
         super().begin()
         raise Fault("hung", "in the beginning")
 
 
-def test_a_scenario_that_cannot_be_closed_ends_no_proof(database_url: str) -> None:
+def test_a_scenario_that_cannot_be_closed_ends_no_proof(database_url):
     with Site(database_url) as site:
         report = Proof(site, [Failing, Unclosable, Unbegun], lanes=1).run()
     assert [one.tries for one in report.scenarios] == [1, 1, 1]
@@ -316,7 +313,7 @@ def test_a_scenario_that_cannot_be_closed_ends_no_proof(database_url: str) -> No
     }
 
 
-def test_sigterm_leaves_nothing_behind(shell: Shell, database_url: str) -> None:
+def test_sigterm_leaves_nothing_behind(shell, database_url):
     before = schemas(database_url)
     with shell.start("prove", "--only", "damage,hostile", "--minutes", "60") as started:
         until(lambda: SCHEMA in schemas(database_url), "the proof has made its schema")
@@ -325,12 +322,10 @@ def test_sigterm_leaves_nothing_behind(shell: Shell, database_url: str) -> None:
     assert schemas(database_url) == before
 
 
-def test_a_proof_that_is_interrupted_while_it_makes_its_schema_leaves_nothing(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_proof_that_is_interrupted_while_it_makes_its_schema_leaves_nothing(database_url, monkeypatch):
     before, create = schemas(database_url), Ground.create
 
-    def interrupted(ground: Ground) -> None:
+    def interrupted(ground):
         create(ground)
         assert SCHEMA in schemas(database_url)
         raise KeyboardInterrupt
@@ -341,8 +336,8 @@ def test_a_proof_that_is_interrupted_while_it_makes_its_schema_leaves_nothing(
     assert schemas(database_url) == before
 
 
-def test_a_code_that_a_command_raises_instead_of_an_interrupt_is_kept() -> None:
-    def stopped() -> None:
+def test_a_code_that_a_command_raises_instead_of_an_interrupt_is_kept():
+    def stopped():
         with ending_at_sigterm():
             signal.raise_signal(signal.SIGTERM)
 
@@ -356,10 +351,10 @@ def test_a_code_that_a_command_raises_instead_of_an_interrupt_is_kept() -> None:
     assert _interrupted(turned)
 
 
-def test_an_interrupted_proof_ends_after_the_tries_that_have_begun(make_site: Callable[..., Site]) -> None:
+def test_an_interrupted_proof_ends_after_the_tries_that_have_begun(make_site):
     told = threading.Event()
 
-    def tell(report: ProofReport, seconds: float) -> None:
+    def tell(report, seconds):
         if report.interrupted:
             told.set()
         else:
@@ -371,7 +366,7 @@ def test_an_interrupted_proof_ends_after_the_tries_that_have_begun(make_site: Ca
     assert verdict(report.to_dict()) == "interrupted, no fault so far"
 
 
-def test_a_fault_ends_with_1(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_ends_with_1(shell, monkeypatch):
     broken = breaking(BREAKS["lost"])
     monkeypatch.setattr(Site, "sabotage", lambda site, names, url=None: broken(url or site.url, names))
     done = shell("prove", "--only", "kill-add", "--minutes", "0.001", code=1)
@@ -379,7 +374,7 @@ def test_a_fault_ends_with_1(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> N
     assert "failed" in done.stdout
 
 
-def test_names_of_scenarios() -> None:
+def test_names_of_scenarios():
     assert {kind.group or kind.name for kind in chosen(["kill", "crash"])} == {"kill", "crash"}
     assert len(chosen([])) == len(KINDS)
     with pytest.raises(ConfigurationError):

@@ -26,12 +26,12 @@ MOMENTS = [
 ]
 
 
-def texts(chance: random.Random, count: int) -> list[Document]:
+def texts(chance, count):
     return [Document(" ".join(chance.choices(WORDS, k=5)), id=f"d{chance.randrange(ROWS)}") for _ in range(count)]
 
 
 @pytest.mark.timeout(3600)
-def test_a_kill_at_every_moment_and_then_it_is_done(database_url: str, full: bool) -> None:
+def test_a_kill_at_every_moment_and_then_it_is_done(database_url, full):
     for _ in range(20 if full else 1):
         chance = random.Random(random.getrandbits(64))
         with sync_opened(database_url, old_model(), collection=NAME) as old:

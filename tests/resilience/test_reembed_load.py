@@ -31,10 +31,10 @@ class NewModel:
         url: The database.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url):
         self._url, self._model = url, new_model()
 
-    async def answers(self) -> bool:
+    async def answers(self):
         """Whether it is not refused; then it answers as it should."""
         serving, _ = versions(self._url)
         try:
@@ -53,9 +53,7 @@ class NewModel:
 
 
 @pytest.mark.timeout(3600)
-async def test_nothing_fails_and_nothing_is_lost(
-    database_url: str, monkeypatch: pytest.MonkeyPatch, full: bool
-) -> None:
+async def test_nothing_fails_and_nothing_is_lost(database_url, monkeypatch, full):
     monkeypatch.setattr(version_fill, "PAGE_ROWS", 50)
     rows = 20_000 if full else 300
     first = {one.id: one.content for one in documents(rows)}
@@ -92,7 +90,7 @@ async def test_nothing_fails_and_nothing_is_lost(
     assert_vectors(vectors_of(database_url, 2), present, new_model(), whole=True)
 
 
-async def test_behind_a_transaction_pooler(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_behind_a_transaction_pooler(database_url, monkeypatch):
     monkeypatch.setattr(version_fill, "PAGE_ROWS", 10)
     monkeypatch.setattr(version_fill, "LAST_ROWS", 4)
     monkeypatch.setattr(open_collection, "LOOK_SECONDS", 0.0)

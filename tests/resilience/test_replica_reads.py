@@ -7,11 +7,8 @@ import random
 import re
 import socket
 import threading
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
@@ -25,7 +22,6 @@ from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store.postgres import replica
 from semlex.store.postgres.database import DEADLINE_GRACE_SECONDS, Database
 from semlex.store.postgres.replica import Replica, StandbyReads
-from semlex.store.postgres.snapshot import Snapshot
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
 from semlex.types.results import ReadServer, SearchResults
@@ -35,27 +31,27 @@ from tests.support.keyword_index import check_index
 from tests.support.manual_clock import ManualClock
 from tests.support.retrievers import opened, sync_opened
 from tests.support.shell import Shell
-from tests.support.standbys import Pair, replicated
+from tests.support.standbys import replicated
 from tests.support.waiting import LIMIT, eventually, turns
 
 reading = partial(opened, model=16, read_from="replica")
 
 
 @pytest.fixture(scope="module")
-def pair(make_server_folder: Callable[[Path], Path]) -> Iterator[Pair]:
+def pair(make_server_folder):
     with new_open_folder() as folder, replicated(folder, make_server_folder) as pair:
         yield pair
 
 
 @pytest.fixture
-def pair_alone(make_server_folder: Callable[[Path], Path]) -> Iterator[Pair]:
+def pair_alone(make_server_folder):
     """One that the test may end."""
     with new_open_folder() as folder, replicated(folder, make_server_folder) as pair:
         yield pair
 
 
 @contextmanager
-def paused(pair: Pair) -> Iterator[None]:
+def paused(pair):
     """Lets the standby receive and replay nothing inside the block."""
     with psycopg.connect(pair.standby, autocommit=True) as connection:
         connection.execute("SELECT pg_wal_replay_pause()")
@@ -65,13 +61,13 @@ def paused(pair: Pair) -> Iterator[None]:
             connection.execute("SELECT pg_wal_replay_resume()")
 
 
-def of_replica(found: Any) -> ReadServer:
+def of_replica(found):
     assert found.read_from is not None
     assert found.read_from.kind == "replica", found.read_from
-    return found.read_from  # type: ignore[no-any-return]
+    return found.read_from
 
 
-def of_primary(found: Any) -> str:
+def of_primary(found):
     """Why the primary answered."""
     assert found.read_from is not None
     assert found.read_from.kind == "primary", found.read_from
@@ -81,7 +77,7 @@ def of_primary(found: Any) -> str:
     return str(found.read_from.reason)
 
 
-async def test_reads_are_on_the_standby_and_writes_on_the_primary(pair: Pair) -> None:
+async def test_reads_are_on_the_standby_and_writes_on_the_primary(pair):
     async with reading(pair.both(), collection="both") as both, opened(pair.primary, 16, collection="both") as primary:
         await both.add_documents(many(400))
         await both.delete([f"d{number}" for number in range(50, 100)])
@@ -111,9 +107,7 @@ async def test_reads_are_on_the_standby_and_writes_on_the_primary(pair: Pair) ->
     check_index(pair.standby, "both")
 
 
-async def test_what_is_not_replayed_yet_is_missing_and_the_lag_says_so(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_is_not_replayed_yet_is_missing_and_the_lag_says_so(pair, monkeypatch):
     monkeypatch.setattr(replica, "LOOK_SECONDS", 0.0)
     async with reading(pair.both(), collection="lag") as both, opened(pair.primary, 16, collection="lag") as primary:
         await both.add_documents(many(40))
@@ -123,7 +117,7 @@ async def test_what_is_not_replayed_yet_is_missing_and_the_lag_says_so(
             await both.add_documents([Document("a zebra", id="zebra")])
             assert [hit.id for hit in await primary.search("zebra", 1, mode="keyword")] == ["zebra"]
 
-            async def behind() -> bool:
+            async def behind():
                 found = await both.search("zebra", mode="keyword")
                 assert [hit.id for hit in found] == []
                 server = of_replica(found)
@@ -143,13 +137,13 @@ async def test_what_is_not_replayed_yet_is_missing_and_the_lag_says_so(
         assert of_replica(found).lag_bytes == 0
 
 
-async def test_a_replica_far_behind_is_worth_a_warning() -> None:
+async def test_a_replica_far_behind_is_worth_a_warning():
     assert ReadServer("replica", 3.0, 10).warnings == []
     [warning] = ReadServer("replica", 61.0, 10).warnings
     assert "lags 61 s behind" in warning
 
 
-async def test_a_changed_model_is_found_on_a_standby_that_lacks_it(pair: Pair) -> None:
+async def test_a_changed_model_is_found_on_a_standby_that_lacks_it(pair):
     """The new vectors are not there yet: the primary answers, and writes go on with the new model."""
     async with reading(pair.both(), collection="models") as both:
         await both.add_documents(many(40))
@@ -171,7 +165,7 @@ async def test_a_changed_model_is_found_on_a_standby_that_lacks_it(pair: Pair) -
             assert len(found) == 45
 
 
-async def test_jobs_work_on_the_primary(pair: Pair) -> None:
+async def test_jobs_work_on_the_primary(pair):
     async with Client(pair.both(), HashEmbedder(16), use_reranking=False, read_from="replica") as client:
         with paused(pair):
             job = await client.collection("jobs").jobs.submit("add", {"documents": [Document("a stone", id="stone")]})
@@ -186,7 +180,7 @@ async def test_jobs_work_on_the_primary(pair: Pair) -> None:
 class Alternating(Following):
     """Searchers that read now on the standby, now on the primary, whose states differ."""
 
-    async def _search(self, seed: int) -> None:
+    async def _search(self, seed):
         numbers = random.Random(f"search {seed}")
         kinds = set()
         async with reading(self.pair.both(), collection="following") as both:
@@ -205,26 +199,24 @@ class Alternating(Following):
                 self.searches[seed] += 1
         assert kinds == {"replica", "primary"}
 
-    def _is_one(self, even: dict[str, str]) -> bool:
+    def _is_one(self, even):
         """Whether these are the even documents of one of the states."""
         return any(even == {key: text for key, text in state.items() if not int(key[1:]) % 2} for state in self.states)
 
 
 @pytest.mark.timeout(3600)
-async def test_answers_are_exact_whichever_server_gives_them(
-    pair: Pair, full: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_answers_are_exact_whichever_server_gives_them(pair, full, monkeypatch):
     numbers = random.Random("which")
     unreachable = Replica._unreachable
 
-    async def sometimes(replica: Replica, ends: float | None) -> str | None:
+    async def sometimes(replica, ends):
         return "not this time" if numbers.random() < 0.4 else await unreachable(replica, ends)
 
     monkeypatch.setattr(Replica, "_unreachable", sometimes)
     await Alternating(pair, 300 if full else 8).run()
 
 
-async def test_a_lost_connection_costs_no_search(pair: Pair) -> None:
+async def test_a_lost_connection_costs_no_search(pair):
     async with reading(pair.both(), collection="lost") as both:
         await both.add_documents(many(40))
         await pair.catch_up()
@@ -237,7 +229,7 @@ async def test_a_lost_connection_costs_no_search(pair: Pair) -> None:
             of_replica(found)
 
 
-async def test_a_replica_that_falls_silent_costs_no_search(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_replica_that_falls_silent_costs_no_search(pair, monkeypatch):
     """Its connections stay open, and nothing comes: the primary answers in what is left of the deadline."""
     monkeypatch.setattr(replica, "RETRY_SECONDS", 0.0)
     clock, primary = ManualClock(), conninfo_to_dict(pair.primary)
@@ -246,7 +238,7 @@ async def test_a_replica_that_falls_silent_costs_no_search(pair: Pair, monkeypat
         url = make_conninfo(pair.primary, **hosts)
         async with reading(url, collection="silent", clock=clock, timeout=LIMIT) as both:
 
-            async def from_(kind: str) -> bool:
+            async def from_(kind):
                 found = await both.search("cat", 40, mode="vector", deadline=LIMIT)
                 assert len(found) == 40
                 assert found.read_from is not None
@@ -268,15 +260,15 @@ async def test_a_replica_that_falls_silent_costs_no_search(pair: Pair, monkeypat
 class Silence:
     """A server that takes connections and never answers."""
 
-    def __enter__(self) -> str:
+    def __enter__(self):
         self._socket = socket.create_server(("127.0.0.1", 0))
         return str(self._socket.getsockname()[1])
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self._socket.close()
 
 
-async def test_a_replica_that_never_answers_is_not_waited_for(pair: Pair) -> None:
+async def test_a_replica_that_never_answers_is_not_waited_for(pair):
     parts = conninfo_to_dict(pair.primary)
     with Silence() as port:
         url = make_conninfo(pair.primary, host=f"{parts['host']},127.0.0.1", port=f"{parts['port']},{port}")
@@ -287,7 +279,7 @@ async def test_a_replica_that_never_answers_is_not_waited_for(pair: Pair) -> Non
             assert len(found) == 40
 
 
-async def test_closing_can_be_cancelled_while_a_replica_is_looked_for() -> None:
+async def test_closing_can_be_cancelled_while_a_replica_is_looked_for():
     with Silence() as port:
         away = Replica(f"host=127.0.0.1 port={port}", max_size=1, timeout=LIMIT, clock=ManualClock())
         away._probing()
@@ -299,11 +291,11 @@ async def test_closing_can_be_cancelled_while_a_replica_is_looked_for() -> None:
             await closing
 
 
-async def test_a_read_under_way_opens_nothing_after_the_close(pair: Pair) -> None:
+async def test_a_read_under_way_opens_nothing_after_the_close(pair):
     before = asyncio.all_tasks()
     async with Database(pair.primary) as primary:
 
-        async def read_from(snapshot: Snapshot) -> ReadServer | None:
+        async def read_from(snapshot):
             return snapshot.read_from
 
         away = Replica(pair.both(), max_size=1, timeout=LIMIT, clock=ManualClock())
@@ -314,12 +306,10 @@ async def test_a_read_under_way_opens_nothing_after_the_close(pair: Pair) -> Non
     assert asyncio.all_tasks() == before
 
 
-async def test_whatever_a_replica_fails_with_the_primary_answers_at_once(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_whatever_a_replica_fails_with_the_primary_answers_at_once(pair, monkeypatch, caplog):
     looks = []
 
-    async def fail(self: StandbyReads) -> None:
+    async def fail(self):
         looks.append(self)
         raise RuntimeError("can't start new thread")
 
@@ -332,7 +322,7 @@ async def test_whatever_a_replica_fails_with_the_primary_answers_at_once(
     assert "can't start new thread" in caplog.text
 
 
-async def test_a_primary_alone(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_primary_alone(pair, caplog):
     async with reading(pair.primary, collection="alone") as alone:
         await alone.add_documents(many(10))
         for _ in range(2):
@@ -351,7 +341,7 @@ async def test_a_primary_alone(pair: Pair, caplog: pytest.LogCaptureFixture) -> 
         ({"db_url": "postgresql://a,b/x?target_session_attrs=standby", "read_from": "replica"}, "target_session_attrs"),
     ],
 )
-def test_what_cannot_be(options: dict[str, Any], match: str) -> None:
+def test_what_cannot_be(options, match):
     with pytest.raises(ConfigurationError, match=match):
         PostgreSQLRetriever(**options)
     if "db_url" not in options and options["read_from"] == "replica":
@@ -360,7 +350,7 @@ def test_what_cannot_be(options: dict[str, Any], match: str) -> None:
             PostgreSQLRetriever(pool=pool, **options)
 
 
-async def test_on_the_command_line(pair: Pair, tmp_path: Path) -> None:
+async def test_on_the_command_line(pair, tmp_path):
     async with opened(pair.primary, 16, collection="shell") as primary:
         await primary.add_documents(many(10))
     await pair.catch_up()
@@ -370,13 +360,13 @@ async def test_on_the_command_line(pair: Pair, tmp_path: Path) -> None:
     assert '"kind": "replica"' in found.stdout or '"kind":"replica"' in found.stdout
 
 
-def test_from_threads(pair: Pair) -> None:
+def test_from_threads(pair):
     with sync_opened(pair.both(), 16, collection="threads", read_from="replica") as one:
         one.add_documents(many(40))
         asyncio.run(pair.catch_up())
-        kinds: list[str] = []
+        kinds = []
 
-        def search() -> None:
+        def search():
             found = one.search("cat")
             assert found.read_from is not None
             kinds.append(found.read_from.kind)
@@ -389,7 +379,7 @@ def test_from_threads(pair: Pair) -> None:
         assert kinds == ["replica"] * 8
 
 
-async def test_a_replica_goes_and_comes_back_and_is_promoted(pair_alone: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_replica_goes_and_comes_back_and_is_promoted(pair_alone, monkeypatch):
     """Searches never fail; writes are refused only while no primary is there."""
     pair = pair_alone
     monkeypatch.setattr(replica, "RETRY_SECONDS", 0.0)
@@ -399,7 +389,7 @@ async def test_a_replica_goes_and_comes_back_and_is_promoted(pair_alone: Pair, m
         await pair.catch_up()
         expected = told(await both.search("yellow fruit", 20))
 
-        async def from_(kind: str) -> bool:
+        async def from_(kind):
             found = await both.search("yellow fruit", 20, deadline=60.0)
             assert [hit.id for hit in found] == [one[0] for one in expected]
             assert found.read_from is not None
@@ -423,7 +413,7 @@ async def test_a_replica_goes_and_comes_back_and_is_promoted(pair_alone: Pair, m
         assert await from_("replica")
         await asyncio.to_thread(pair.promote)
 
-        async def is_written() -> bool:
+        async def is_written():
             try:
                 await both.add_documents([Document("a zebra", id="zebra")])
             except StoreError:

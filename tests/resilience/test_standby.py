@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
@@ -17,17 +15,15 @@ from psycopg import sql
 from semlex import Client, open_collection
 from semlex.errors import ModelMismatchError, ReadOnlyError
 from semlex.proof.check import plain_bm25
-from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store.postgres.database import Database
 from semlex.store.write.copy import BulkIngestConfig
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
-from semlex.types.results import SearchResults
 from tests.support.clients.keyword_index_client import WORDS
 from tests.support.folders import new_open_folder
 from tests.support.keyword_index import check_index
 from tests.support.retrievers import opened
-from tests.support.standbys import Pair, replicated
+from tests.support.standbys import replicated
 from tests.support.two_models import OtherEmbedder
 from tests.support.waiting import eventually
 
@@ -35,7 +31,7 @@ SEARCHERS = 3
 
 
 @pytest.fixture(scope="module")
-def pair(make_server_folder: Callable[[Path], Path]) -> Iterator[Pair]:
+def pair(make_server_folder):
     with new_open_folder() as folder, replicated(folder, make_server_folder) as pair:
         yield pair
 
@@ -43,7 +39,7 @@ def pair(make_server_folder: Callable[[Path], Path]) -> Iterator[Pair]:
 retriever_of = partial(opened, model=16)
 
 
-def many(count: int, start: int = 0) -> list[Document]:
+def many(count, start=0):
     numbers = random.Random(start)
     return [
         Document(" ".join(numbers.choices(WORDS, k=8)), {"even": number % 2 == 0}, id=f"d{number}")
@@ -51,7 +47,7 @@ def many(count: int, start: int = 0) -> list[Document]:
     ]
 
 
-def vacuum(pair: Pair, collection: str) -> None:
+def vacuum(pair, collection):
     """Removes dead rows from the tables of a collection of the primary."""
     with psycopg.connect(pair.primary, autocommit=True) as connection:
         found = connection.execute(
@@ -61,13 +57,13 @@ def vacuum(pair: Pair, collection: str) -> None:
         connection.execute(sql.SQL("VACUUM {}").format(tables))
 
 
-def told(results: SearchResults) -> list[tuple[Any, ...]]:
+def told(results):
     assert results.warnings == []
     assert len(results) > 0
     return [(one.id, one.content, one.vector_score, one.keyword_score, one.fused_score) for one in results]
 
 
-QUESTIONS: tuple[dict[str, Any], ...] = (
+QUESTIONS = (
     {"query": "yellow fruit", "mode": "keyword"},
     {"query": "yellow fruit", "mode": "vector"},
     {"query": "yellow fruit"},
@@ -78,7 +74,7 @@ QUESTIONS: tuple[dict[str, Any], ...] = (
 )
 
 
-async def compare(pair: Pair, collection: str) -> None:
+async def compare(pair, collection):
     await pair.catch_up()
     async with (
         retriever_of(pair.primary, collection=collection) as primary,
@@ -104,7 +100,7 @@ async def compare(pair: Pair, collection: str) -> None:
     check_index(pair.standby, collection)
 
 
-async def test_a_standby_answers_as_its_primary(pair: Pair) -> None:
+async def test_a_standby_answers_as_its_primary(pair):
     async with retriever_of(pair.primary, collection="answers") as primary:
         await primary.add_documents(many(400))
         await compare(pair, "answers")
@@ -119,7 +115,7 @@ async def test_a_standby_answers_as_its_primary(pair: Pair) -> None:
         await compare(pair, "answers")
 
 
-async def test_a_standby_refuses_writes(pair: Pair) -> None:
+async def test_a_standby_refuses_writes(pair):
     async with retriever_of(pair.primary, collection="refusals") as primary:
         await primary.add_documents(many(20))
         await pair.catch_up()
@@ -144,7 +140,7 @@ async def test_a_standby_refuses_writes(pair: Pair) -> None:
         assert await primary.count() == 20
 
 
-async def test_a_standby_is_dumped_as_its_primary(pair: Pair, tmp_path: Path) -> None:
+async def test_a_standby_is_dumped_as_its_primary(pair, tmp_path):
     async with retriever_of(pair.primary, collection="dumps") as primary:
         await primary.add_documents(many(300))
         await pair.catch_up()
@@ -164,7 +160,7 @@ async def test_a_standby_is_dumped_as_its_primary(pair: Pair, tmp_path: Path) ->
                 ]
 
 
-async def test_a_program_of_the_old_model_goes_on(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_program_of_the_old_model_goes_on(pair, monkeypatch):
     """Another model serves on the primary; on the standby the old one answers, until its vectors are dropped."""
     monkeypatch.setattr(open_collection, "LOOK_SECONDS", 0.0)
     monkeypatch.setattr(open_collection, "NOTE_SECONDS", 0.0)
@@ -201,15 +197,15 @@ class Following:
     gives, and no searcher ever sees an older one than it has seen.
     """
 
-    def __init__(self, pair: Pair, rounds: int) -> None:
+    def __init__(self, pair, rounds):
         self.pair = pair
         self.rounds = rounds
-        self.states: list[dict[str, str]] = []
+        self.states = []
         self.searches = [0] * SEARCHERS
         self.done = False
-        self._scores: dict[tuple[int, str], dict[str, float]] = {}
+        self._scores = {}
 
-    async def run(self) -> None:
+    async def run(self):
         async with retriever_of(
             self.pair.primary, collection="following", bulk=BulkIngestConfig(small_batch_rows=8)
         ) as primary:
@@ -219,7 +215,7 @@ class Following:
             await self.pair.catch_up()
             await asyncio.gather(self._write(primary), *(self._search(seed) for seed in range(SEARCHERS)))
 
-    async def _write(self, primary: PostgreSQLRetriever) -> None:
+    async def _write(self, primary):
         numbers = random.Random("write")
         try:
             for turn in range(1, self.rounds + 1):
@@ -239,7 +235,7 @@ class Following:
         finally:
             self.done = True
 
-    async def _search(self, seed: int) -> None:
+    async def _search(self, seed):
         numbers = random.Random(f"search {seed}")
         state = 0
         async with retriever_of(self.pair.standby, collection="following") as standby:
@@ -255,7 +251,7 @@ class Following:
                 assert len(hybrid) == 10
                 self.searches[seed] += 1
 
-    def _state_of(self, first: int, query: str, scores: dict[str, Any], texts: dict[str, str]) -> int:
+    def _state_of(self, first, query, scores, texts):
         """The first of the states, from that one on, which gives this answer."""
         for number in range(first, len(self.states)):
             state = self.states[number]
@@ -268,25 +264,21 @@ class Following:
 
 
 @pytest.mark.timeout(3600)
-async def test_searches_are_exact_while_the_primary_writes(
-    pair: Pair, full: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_searches_are_exact_while_the_primary_writes(pair, full, caplog):
     caplog.set_level(logging.WARNING, "semlex")
     await Following(pair, 300 if full else 10).run()
     assert [one.getMessage() for one in caplog.records if one.name == "semlex"] == []
     await compare(pair, "following")
 
 
-async def test_a_search_that_the_standby_ends_is_run_again(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_search_that_the_standby_ends_is_run_again(pair, monkeypatch, caplog):
     """It has begun to read when rows that it sees are removed on the primary, for whose sake the standby ends it."""
     caplog.set_level(logging.INFO, "semlex")
     reading, let_go = asyncio.Event(), asyncio.Event()
     read_snapshot = Database.read_snapshot
 
-    async def held(database: Database, doing: str, work: Any, **options: Any) -> Any:
-        async def begun(snapshot: Any) -> Any:
+    async def held(database, doing, work, **options):
+        async def begun(snapshot):
             if not reading.is_set():
                 await (await snapshot.connection.execute("SELECT count(*) FROM semlex.ended_chunk")).fetchone()
                 reading.set()
@@ -313,7 +305,7 @@ async def test_a_search_that_the_standby_ends_is_run_again(
     assert len(retries) == 1
 
 
-async def test_a_standby_is_diagnosed_and_keeps_no_questions(pair: Pair) -> None:
+async def test_a_standby_is_diagnosed_and_keeps_no_questions(pair):
     async with retriever_of(pair.primary, collection="asked") as primary:
         await primary.add_documents(many(30))
         await pair.catch_up()
@@ -330,7 +322,7 @@ async def test_a_standby_is_diagnosed_and_keeps_no_questions(pair: Pair) -> None
         assert (await primary.queries.summary()).logged == 0
 
 
-async def test_hits_are_put_into_a_table_of_the_primary(pair: Pair) -> None:
+async def test_hits_are_put_into_a_table_of_the_primary(pair):
     """What was found on a standby, which takes no temporary table itself."""
     async with retriever_of(pair.primary, collection="joined") as primary:
         await primary.add_documents(many(30))

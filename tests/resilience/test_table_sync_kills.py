@@ -23,7 +23,7 @@ MOMENTS = {
 
 
 @pytest.mark.parametrize("moment", MOMENTS, ids=lambda moment: " ".join(map(str, moment)))
-def test_a_killed_run_loses_and_doubles_nothing(database_url: str, moment: tuple[str, str, int]) -> None:
+def test_a_killed_run_loses_and_doubles_nothing(database_url, moment):
     with articles(database_url, rows=20) as table, opened(database_url, "rows") as store:
         store.tables.follow(**table.options(name="articles"))
         if moment[0] in ("store metadata of rows", "delete rows"):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from semlex import SyncClient
@@ -29,9 +27,7 @@ HELD = """SELECT coalesce(leased_until > now(), false) OR EXISTS (SELECT FROM se
 
 
 @pytest.mark.parametrize(("way", "doing", "moment"), MOMENTS, ids=lambda value: value.replace(" ", "_"))
-def test_what_a_killed_worker_had_begun_is_stored(
-    database_url: str, tmp_path: Path, way: str, doing: str, moment: str
-) -> None:
+def test_what_a_killed_worker_had_begun_is_stored(database_url, tmp_path, way, doing, moment):
     with (
         articles(database_url, rows=10) as table,
         SyncClient(database_url, HashEmbedder(8), use_reranking=False) as client,

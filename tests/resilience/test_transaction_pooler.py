@@ -5,11 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
@@ -23,7 +20,6 @@ from semlex.store.postgres.pool import PREPARED_FROM
 from semlex.store.write.copy import BulkIngestConfig
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
-from semlex.types.results import SearchResults
 from tests.support.clients.keyword_index_client import IDS, WORDS, some_documents
 from tests.support.keyword_index import check_index
 from tests.support.manual_clock import ManualClock
@@ -51,15 +47,15 @@ retriever_of = partial(opened, model=16, collection="words")
 
 
 @asynccontextmanager
-async def client_of(url: str) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+async def client_of(url):
     """One that leaves nothing in a session by itself; its statements are transactions of their own."""
     async with await psycopg.AsyncConnection.connect(url, autocommit=True, prepare_threshold=None) as client:
         yield client
 
 
-async def sessions(pooler: TransactionPooler) -> dict[int, tuple[Any, ...]]:
+async def sessions(pooler):
     """Backend of each of the pooler's connections -> what its session holds."""
-    found: dict[int, tuple[Any, ...]] = {}
+    found = {}
     async with client_of(pooler.address) as client:
         for _ in range(2 * pooler.size):
             row = await (await client.execute(SESSION)).fetchone()
@@ -69,7 +65,7 @@ async def sessions(pooler: TransactionPooler) -> dict[int, tuple[Any, ...]]:
     return found
 
 
-async def untouched(url: str) -> tuple[Any, ...]:
+async def untouched(url):
     """What a session holds that has just begun."""
     async with client_of(url) as client:
         row = await (await client.execute(SESSION)).fetchone()
@@ -78,7 +74,7 @@ async def untouched(url: str) -> tuple[Any, ...]:
 
 
 @asynccontextmanager
-async def pooled(url: str, size: int = 2) -> AsyncIterator[TransactionPooler]:
+async def pooled(url, size=2):
     """A pooler in whose connections nothing may be left at the end, and all of which must have been given back."""
     clean = await untouched(url)
     async with TransactionPooler(url, size) as pooler, asyncio.timeout(120):
@@ -90,7 +86,7 @@ async def pooled(url: str, size: int = 2) -> AsyncIterator[TransactionPooler]:
 # --- the pooler itself ----------------------------------------------------------------------------------------------
 
 
-async def test_two_transactions_meet_two_backends(database_url: str) -> None:
+async def test_two_transactions_meet_two_backends(database_url):
     async with pooled(database_url) as pooler, client_of(pooler.address) as client:
         backends = []
         for _ in range(6):
@@ -119,7 +115,7 @@ async def test_two_transactions_meet_two_backends(database_url: str) -> None:
         ("CREATE TEMPORARY TABLE something (n int)", 10),
     ],
 )
-async def test_what_is_left_in_a_session_is_found(database_url: str, leave: str, place: int) -> None:
+async def test_what_is_left_in_a_session_is_found(database_url, leave, place):
     clean = await untouched(database_url)
     async with TransactionPooler(database_url) as pooler, client_of(pooler.address) as client:
         assert set((await sessions(pooler)).values()) == {clean}
@@ -128,7 +124,7 @@ async def test_what_is_left_in_a_session_is_found(database_url: str, leave: str,
         assert sorted(found) == [False, True]
 
 
-async def test_prepared_statements_are_refused(database_url: str) -> None:
+async def test_prepared_statements_are_refused(database_url):
     async with (
         pooled(database_url) as pooler,
         await psycopg.AsyncConnection.connect(pooler.address, autocommit=True) as client,
@@ -137,9 +133,7 @@ async def test_prepared_statements_are_refused(database_url: str) -> None:
             await client.execute("SELECT %s", [1], prepare=True)
 
 
-async def test_a_pooler_that_tells_the_number_of_its_session_is_not_taken_for_the_server(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_pooler_that_tells_the_number_of_its_session_is_not_taken_for_the_server(database_url, monkeypatch):
     async with pooled(database_url, 1) as pooler:
         ((backend, *_),) = (await sessions(pooler)).items()
         monkeypatch.setattr(transaction_pooler, "KEYS", itertools.repeat(backend << 32))
@@ -149,14 +143,14 @@ async def test_a_pooler_that_tells_the_number_of_its_session_is_not_taken_for_th
                 assert len(await retriever.search("stone")) == 1
 
 
-async def test_start_up_options_are_refused(database_url: str) -> None:
+async def test_start_up_options_are_refused(database_url):
     async with pooled(database_url) as pooler:
         with pytest.raises(psycopg.OperationalError, match="options"):
             await psycopg.AsyncConnection.connect(pooler.address, options="-c jit=off")
 
 
 @pytest.mark.parametrize("binary", [True, False], ids=["extended", "simple"])
-async def test_a_connection_is_given_back_after_rows_and_failures(database_url: str, binary: bool) -> None:
+async def test_a_connection_is_given_back_after_rows_and_failures(database_url, binary):
     async with pooled(database_url, 1) as pooler, client_of(pooler.address) as client:
         await client.execute("CREATE TABLE numbers (n int PRIMARY KEY)")
         cursor = client.cursor(binary=binary)
@@ -179,7 +173,7 @@ async def test_a_connection_is_given_back_after_rows_and_failures(database_url: 
 # --- semlex behind it -----------------------------------------------------------------------------------------------
 
 
-def many(count: int, text: str = "running cat", start: int = 0) -> list[Document]:
+def many(count, text="running cat", start=0):
     numbers = random.Random(f"{text} {start}")
     return [
         Document(
@@ -191,7 +185,7 @@ def many(count: int, text: str = "running cat", start: int = 0) -> list[Document
     ]
 
 
-QUESTIONS: tuple[dict[str, Any], ...] = (
+QUESTIONS = (
     {"query": "yellow fruit", "mode": "keyword"},
     {"query": "yellow fruit", "mode": "vector"},
     {"query": "yellow fruit"},
@@ -206,13 +200,13 @@ QUESTIONS: tuple[dict[str, Any], ...] = (
 )
 
 
-def told(results: SearchResults) -> list[tuple[Any, ...]]:
+def told(results):
     """What is compared of an answer: everything but how long it took."""
     assert results.warnings == []
     return [(one.id, one.content, one.vector_score, one.keyword_score, one.fused_score, one.excerpt) for one in results]
 
 
-async def compare(pooler: TransactionPooler, url: str) -> None:
+async def compare(pooler, url):
     """Newly opened, because each retriever has its own sample for score fusion, older than the other's writes."""
     async with retriever_of(pooler.address) as retriever, retriever_of(url) as direct:
         for question in QUESTIONS:
@@ -229,7 +223,7 @@ async def compare(pooler: TransactionPooler, url: str) -> None:
 
 
 @pytest.mark.parametrize("keyword", ["bm25", "tsvector"])
-async def test_the_life_of_a_collection(database_url: str, open_folder: Path, keyword: str) -> None:
+async def test_the_life_of_a_collection(database_url, open_folder, keyword):
     (open_folder / "notes.md").write_text("# Fruit\n\nA banana is a yellow fruit.\n\n# Ships\n\nA ship has a key.\n")
     async with pooled(database_url) as pooler, retriever_of(pooler.address, keyword=keyword) as retriever:
         await retriever.add_documents(many(100))  # straight into the empty tables
@@ -258,7 +252,7 @@ async def test_the_life_of_a_collection(database_url: str, open_folder: Path, ke
         assert connection.execute("SELECT to_regclass(%s)", [CHUNK]).fetchone() == (None,)
 
 
-async def test_a_late_search_leaves_no_time_limit(database_url: str) -> None:
+async def test_a_late_search_leaves_no_time_limit(database_url):
     async with (
         pooled(database_url) as pooler,
         retriever_of(pooler.address, clock=ManualClock()) as retriever,
@@ -272,7 +266,7 @@ async def test_a_late_search_leaves_no_time_limit(database_url: str) -> None:
         assert len(await retriever.search("cat", 20)) == 20
 
 
-async def test_a_search_is_cancelled_behind_the_pooler(database_url: str) -> None:
+async def test_a_search_is_cancelled_behind_the_pooler(database_url):
     """The cancellation reaches the backend, and the connection is given back at once."""
     async with (
         pooled(database_url, 1) as pooler,
@@ -293,7 +287,7 @@ async def test_a_search_is_cancelled_behind_the_pooler(database_url: str) -> Non
         assert len(await retriever.search("cat", 20)) == 20
 
 
-async def test_a_user_in_a_transaction(database_url: str) -> None:
+async def test_a_user_in_a_transaction(database_url):
     async with (
         pooled(database_url) as pooler,
         client_of(pooler.address) as client,
@@ -313,19 +307,19 @@ class Together:
     Documents with the word ``constant`` are never touched, so that it is known what has to be found.
     """
 
-    def __init__(self, url: str, rounds: int) -> None:
+    def __init__(self, url, rounds):
         self.url = url
         self.rounds = rounds
         self.constant = many(30, "constant", start=IDS)
 
-    async def run(self) -> None:
+    async def run(self):
         async with retriever_of(self.url) as retriever:
             await retriever.add_documents([*some_documents(random.Random(0), 100), *self.constant])
         writing = [asyncio.create_task(self._write(seed)) for seed in range(WRITERS)]
         searching = [asyncio.create_task(self._search(seed, writing)) for seed in range(SEARCHERS)]
         await asyncio.gather(*writing, *searching)
 
-    async def _write(self, seed: int) -> None:
+    async def _write(self, seed):
         numbers = random.Random(f"write {seed}")
         async with retriever_of(self.url, bulk=BulkIngestConfig(small_batch_rows=8)) as retriever:
             for turn in range(self.rounds):
@@ -337,7 +331,7 @@ class Together:
                     await retriever.indexes.create()
                     await retriever.indexes.rebuild_keyword()
 
-    async def _search(self, seed: int, writing: Sequence[asyncio.Task[None]]) -> None:
+    async def _search(self, seed, writing):
         numbers = random.Random(f"search {seed}")
         done = 0
         async with retriever_of(self.url) as retriever:
@@ -355,7 +349,7 @@ class Together:
 
 
 @pytest.mark.parametrize("size", [1, 2])
-async def test_writers_and_searchers_share_few_connections(database_url: str, size: int, full: bool) -> None:
+async def test_writers_and_searchers_share_few_connections(database_url, size, full):
     """Nobody waits for a second connection while holding one: over a single one all would stand still."""
     async with pooled(database_url, size) as pooler:
         await Together(pooler.address, 100 if full else 6).run()
@@ -365,7 +359,7 @@ async def test_writers_and_searchers_share_few_connections(database_url: str, si
                 assert told(await retriever.search(query, 100)) == told(await direct.search(query, 100))
 
 
-async def test_the_doctor_sees_the_pooler_and_the_log_passes_it(database_url: str) -> None:
+async def test_the_doctor_sees_the_pooler_and_the_log_passes_it(database_url):
     async with pooled(database_url) as pooler:
         async with retriever_of(pooler.address, query_log="text") as retriever:
             await retriever.add_documents(many(20))

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Sequence
-from typing import Any
 from urllib.parse import quote
 
-import numpy as np
 import psycopg
 import pytest
-from numpy.typing import NDArray
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.transaction import OutOfOrderTransactionNesting
@@ -46,24 +42,24 @@ KEY_FILE_SECRET = "lion-" * 3 + "mane"
 class CountingEmbedder(HashEmbedder):
     """Counts the texts that it was given to store."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(8)
         self.embedded = 0
 
-    def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def embed_documents(self, texts):
         self.embedded += len(texts) if list(texts) != [probe.TEXT] else 0
         return super().embed_documents(texts)
 
-    def embed_query(self, text: str) -> NDArray[np.float32]:
+    def embed_query(self, text):
         return HashEmbedder(8).embed_query(text)
 
 
-def told(error: BaseException) -> str:
+def told(error):
     """Everything of an error that a log may show."""
     return "".join(traceback.format_exception(error)) + repr(error) + str(error)
 
 
-def test_a_read_only_database_is_refused_before_anything_is_embedded(database_url: str) -> None:
+def test_a_read_only_database_is_refused_before_anything_is_embedded(database_url):
     with sync_opened(database_url) as retriever:
         retriever.add_documents([Document("the first row", id="first")])
     with psycopg.connect(database_url, autocommit=True) as connection:
@@ -81,7 +77,7 @@ def test_a_read_only_database_is_refused_before_anything_is_embedded(database_ur
         sync_opened(database_url, "none", collection="new").initialize()
 
 
-def test_a_server_that_cannot_be_reached(server_url: str) -> None:
+def test_a_server_that_cannot_be_reached(server_url):
     for url in (
         f"postgresql://somebody:{SECRET}@127.0.0.1:1/nowhere",
         make_conninfo(server_url, dbname="nowhere", password=SECRET),
@@ -110,7 +106,7 @@ def test_a_server_that_cannot_be_reached(server_url: str) -> None:
         f"postgresql://u:{SECRET}@127.0.0.1:99999/d",
     ],
 )
-def test_a_malformed_address_is_reported_without_its_password(url: str) -> None:
+def test_a_malformed_address_is_reported_without_its_password(url):
     with pytest.raises(SemlexError) as caught:
         sync_opened(url, "none", timeout=LIMIT).initialize()
     assert SECRET not in told(caught.value)
@@ -127,7 +123,7 @@ def test_a_malformed_address_is_reported_without_its_password(url: str) -> None:
         ("sslmode=prefer", "the default server"),
     ],
 )
-def test_an_address_is_shown_without_its_password(url: str, shown: str) -> None:
+def test_an_address_is_shown_without_its_password(url, shown):
     assert describe(url) == shown
 
 
@@ -156,13 +152,13 @@ def test_an_address_is_shown_without_its_password(url: str, shown: str) -> None:
         ("postgresql://h/notes?schema=public", "only libpq's parameters are known"),
     ],
 )
-def test_a_wrong_address_is_reported_with_a_remedy(url: str, remedy: str) -> None:
+def test_a_wrong_address_is_reported_with_a_remedy(url, remedy):
     with pytest.raises(ConfigurationError, match=remedy) as caught:
         SyncRetriever(url, "none")
     assert SECRET not in told(caught.value)
 
 
-def test_the_remedies_for_addresses_work(server_url: str) -> None:
+def test_the_remedies_for_addresses_work(server_url):
     parts = conninfo_to_dict(server_url)
     place = f"{parts['dbname']}?host={parts['host']}&port={parts['port']}"
     password = "p@ss/w%rd: ?#"  # noqa: S105 - of nothing
@@ -183,7 +179,7 @@ def test_the_remedies_for_addresses_work(server_url: str) -> None:
 
 
 @pytest.mark.parametrize("password", ["r", "semlex", "e"])
-def test_a_password_that_is_a_word_spoils_no_message(database_url: str, password: str) -> None:
+def test_a_password_that_is_a_word_spoils_no_message(database_url, password):
     nowhere = make_conninfo(database_url, dbname="semlex_nowhere", password=password)
     with pytest.raises(ConnectionFailedError, match='database "semlex_nowhere" does not exist'):
         sync_opened(nowhere, "none", timeout=LIMIT).initialize()
@@ -201,7 +197,7 @@ def test_a_password_that_is_a_word_spoils_no_message(database_url: str, password
         (f"the word {SECRET} stays, and 100%25: as well", f"the word {SECRET} stays, and 100%25: as well"),
     ],
 )
-def test_a_password_is_masked_where_it_stands(message: str, shown: str) -> None:
+def test_a_password_is_masked_where_it_stands(message, shown):
     assert without_password(message, f"postgresql://you:{SECRET}@there/e?sslpassword={KEY_FILE_SECRET}") == shown
 
 
@@ -216,23 +212,23 @@ def test_a_password_is_masked_where_it_stands(message: str, shown: str) -> None:
         ({"schema": "information_schema"}, "belongs to Postgres: choose another name"),
     ],
 )
-def test_arguments_that_reach_no_server(server_url: str, options: dict[str, Any], told_of: str) -> None:
+def test_arguments_that_reach_no_server(server_url, options, told_of):
     with pytest.raises(ConfigurationError, match=told_of):
         PostgreSQLRetriever(server_url, "none", **options)
 
 
-def test_a_pool_or_connection_of_another_kind(server_url: str) -> None:
+def test_a_pool_or_connection_of_another_kind(server_url):
     with psycopg.connect(server_url) as connection, ConnectionPool(server_url, open=False) as pool:
         with pytest.raises(ConfigurationError, match=r"connection must be a psycopg\.AsyncConnection; got psycopg"):
-            PostgreSQLRetriever(connection=connection)  # type: ignore[arg-type]
+            PostgreSQLRetriever(connection=connection)
         with pytest.raises(ConfigurationError, match=r"pool must be a psycopg_pool\.AsyncConnectionPool; got psycopg"):
-            PostgreSQLRetriever(pool=pool)  # type: ignore[arg-type]
+            PostgreSQLRetriever(pool=pool)
 
 
 # --- what the driver and the server say, in our tree ----------------------------------------------------------------
 
 
-def test_an_error_without_a_code_is_only_a_lost_connection_when_it_is() -> None:
+def test_an_error_without_a_code_is_only_a_lost_connection_when_it_is():
     refused = translate(psycopg.DataError(f"cannot take {SECRET}"), "index")
     assert type(refused) is StoreError
     assert "the driver refused a value" in str(refused)
@@ -240,13 +236,13 @@ def test_an_error_without_a_code_is_only_a_lost_connection_when_it_is() -> None:
     assert isinstance(translate(psycopg.OperationalError("server closed"), "index"), ConnectionFailedError)
 
 
-def test_one_connection_in_two_tasks_is_called_that() -> None:
+def test_one_connection_in_two_tasks_is_called_that():
     said = translate(OutOfOrderTransactionNesting("transaction commit at the wrong nesting level"), "search")
     assert type(said) is StoreError
     assert str(said).startswith("search: two tasks use one connection at the same time; give each task its own")
 
 
-def test_a_full_disk_is_no_lost_connection() -> None:
+def test_a_full_disk_is_no_lost_connection():
     full = translate(psycopg.errors.DiskFull("could not extend file: No space left on device"), "add documents")
     assert type(full) is StoreError
     assert is_out_of_resources(full)
@@ -254,7 +250,7 @@ def test_a_full_disk_is_no_lost_connection() -> None:
     assert isinstance(translate(psycopg.errors.TooManyConnections("too many"), "search"), ConnectionFailedError)
 
 
-def test_a_cancelled_write_is_no_late_search() -> None:
+def test_a_cancelled_write_is_no_late_search():
     cancelled = psycopg.errors.QueryCanceled("canceling statement due to statement timeout")
     assert isinstance(translate(cancelled, "search"), SearchTimeoutError)
     written = translate(cancelled, "add documents", writing=True)
@@ -263,11 +259,11 @@ def test_a_cancelled_write_is_no_late_search() -> None:
     assert "statement_timeout" in str(written)
 
 
-async def test_a_write_that_takes_too_long(database_url: str) -> None:
+async def test_a_write_that_takes_too_long(database_url):
     database = Database(database_url)
     await database.open()
 
-    async def slow(connection: psycopg.AsyncConnection[Any]) -> None:
+    async def slow(connection):
         await connection.execute("SET LOCAL statement_timeout = 50")  # expires
         await connection.execute("SELECT pg_sleep(3600)")
 
@@ -278,7 +274,7 @@ async def test_a_write_that_takes_too_long(database_url: str) -> None:
         await database.close()
 
 
-async def test_a_dropped_collection_is_not_found(database_url: str) -> None:
+async def test_a_dropped_collection_is_not_found(database_url):
     async with opened(database_url) as stale, opened(database_url) as other:
         await stale.add_documents([Document("a row", id="1")])
         await other.drop_collection()
@@ -288,7 +284,7 @@ async def test_a_dropped_collection_is_not_found(database_url: str) -> None:
             await stale.count()
 
 
-async def test_first_vectors_never_go_into_a_collection_that_was_made_again(database_url: str) -> None:
+async def test_first_vectors_never_go_into_a_collection_that_was_made_again(database_url):
     async with opened(database_url, keyword="tsvector") as stale:
         assert await stale.count() == 0
         async with opened(database_url) as other:
@@ -299,18 +295,16 @@ async def test_first_vectors_never_go_into_a_collection_that_was_made_again(data
             assert await other.count() == 0
 
 
-async def test_nothing_is_written_to_the_drivers_log_when_a_statement_fails(
-    database_url: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_nothing_is_written_to_the_drivers_log_when_a_statement_fails(database_url, caplog):
     database = Database(database_url)
     await database.open()
 
-    async def failing(snapshot: Snapshot) -> None:
+    async def failing(snapshot):
         async with snapshot.in_one_go():
             await snapshot.connection.execute("SELECT 1 / 0")
             await snapshot.connection.execute("SELECT 1")
 
-    async def failing_to_write(connection: psycopg.AsyncConnection[Any]) -> None:
+    async def failing_to_write(connection):
         await failing(Snapshot(connection))
 
     try:
@@ -322,7 +316,7 @@ async def test_nothing_is_written_to_the_drivers_log_when_a_statement_fails(
     assert [record.getMessage() for record in caplog.records if record.name.startswith("psycopg")] == []
 
 
-def test_two_servers_are_refused(server_url: str) -> None:
+def test_two_servers_are_refused(server_url):
     with pytest.raises(ConfigurationError, match="at most one of") as caught:
         SyncRetriever(server_url + f" password={SECRET}", "none", data_folder="somewhere")
     assert SECRET not in told(caught.value)
@@ -330,7 +324,7 @@ def test_two_servers_are_refused(server_url: str) -> None:
 
 @pytest.mark.parametrize("count", [1, 100], ids=["by arrays", "by copy"])
 @pytest.mark.parametrize("empty", [True, False], ids=["empty", "not empty"])
-def test_a_row_that_the_server_refuses_is_not_quoted(database_url: str, count: int, empty: bool) -> None:
+def test_a_row_that_the_server_refuses_is_not_quoted(database_url, count, empty):
     """The server's DETAIL and CONTEXT hold the whole row."""
     with sync_opened(database_url) as retriever:
         if not empty:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import signal
 from collections import Counter
 from contextlib import ExitStack
-from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
@@ -39,15 +37,15 @@ AUDIT = """
 """
 
 
-def client(url: str) -> SyncClient:
+def client(url):
     return SyncClient(url, HashEmbedder(8), use_reranking=False)
 
 
-def states(connection: psycopg.Connection[Any]) -> Counter[str]:
+def states(connection):
     return Counter(state for (state,) in connection.execute("SELECT state FROM semlex.job").fetchall())
 
 
-def make_folders(base: Path) -> list[Path]:
+def make_folders(base):
     """Folders of a few files, each to be indexed by a job of its own."""
     folders = []
     for number in range(INDEXED):
@@ -59,7 +57,7 @@ def make_folders(base: Path) -> list[Path]:
     return folders
 
 
-def submit_all(book: Any, folders: list[Path], round_: int) -> set[str]:
+def submit_all(book, folders, round_):
     expected = set()
     for number in range(ADDED):
         texts = [Document(f"text {number} of round {round_}", {"round": round_}, f"{number}-{n}") for n in range(2)]
@@ -71,7 +69,7 @@ def submit_all(book: Any, folders: list[Path], round_: int) -> set[str]:
     return expected
 
 
-def all_ended(connection: psycopg.Connection[Any]) -> bool:
+def all_ended(connection):
     return not states(connection).keys() & {"queued", "running"}
 
 
@@ -81,9 +79,7 @@ def all_ended(connection: psycopg.Connection[Any]) -> bool:
     [("killed", one) for one in BETWEEN + INSIDE] + [("paused", one) for one in BETWEEN],
     ids=lambda value: value if isinstance(value, str) else " ".join(value),
 )
-def test_killed_and_paused_workers_lose_nothing(
-    database_url: str, tmp_path: Path, full: bool, way: str, moment: tuple[str, str]
-) -> None:
+def test_killed_and_paused_workers_lose_nothing(database_url, tmp_path, full, way, moment):
     """One stops at a moment, its lease ends, and two others do all there is; then it is gone, or goes on."""
     folders = make_folders(tmp_path)
     with client(database_url) as opened, psycopg.connect(database_url, autocommit=True) as connection:
@@ -115,13 +111,13 @@ def test_killed_and_paused_workers_lose_nothing(
             check_claims(connection)
 
 
-def check_all_done_once(connection: psycopg.Connection[Any], expected: set[str]) -> None:
+def check_all_done_once(connection, expected):
     ended = connection.execute("SELECT job_id::text, state FROM public.ended").fetchall()
     assert {state for _, state in ended} == {"done"}
     assert Counter(job_id for job_id, _ in ended) == dict.fromkeys(expected, 1)
 
 
-def check_effects(book: Any, connection: psycopg.Connection[Any], round_: int) -> None:
+def check_effects(book, connection, round_):
     assert count_faults(connection, "book") == {"a chunk without a document": 2 * ADDED + 1}  # what was added has none
     assert book.count({"round": round_}) == 2 * ADDED
     assert book.count() == 2 * ADDED + 3 * INDEXED + 1
@@ -130,13 +126,13 @@ def check_effects(book: Any, connection: psycopg.Connection[Any], round_: int) -
     assert all(f"Round {round_} in" in text for (text,) in texts)
 
 
-def check_claims(connection: psycopg.Connection[Any]) -> None:
+def check_claims(connection):
     """Every taking had a number of its own, so that no attempt is without one."""
     row = connection.execute("SELECT count(*) FROM semlex.job WHERE attempts > fence").fetchone()
     assert row == (0,)
 
 
-def test_workers_that_are_cut_off_come_back(database_url: str, tmp_path: Path, server_url: str) -> None:
+def test_workers_that_are_cut_off_come_back(database_url, tmp_path, server_url):
     place = psycopg.conninfo.conninfo_to_dict(database_url)["dbname"]
     name = sql.Identifier(str(place))
     with client(database_url) as opened, ExitStack() as stack:
