@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from contextlib import suppress
 from functools import partial
 
@@ -16,6 +15,7 @@ from semlex.store.indexes import background, choice
 from semlex.store.write.copy import BulkIngestConfig
 from semlex.types.documents import Document
 from tests.resilience.test_index_builds import VECTORS, directions, filled, unfinished_write, validity
+from tests.support.databases import execute
 from tests.support.index_builds import held_build
 from tests.support.manual_clock import ManualClock
 from tests.support.retrievers import opened, sync_opened
@@ -140,22 +140,14 @@ async def test_a_build_whose_client_is_gone_is_left_to_end(database_url):
         asyncio.timeout(120),
     ):
         await filled(retriever, ROWS)
-
-        def build():
-            with psycopg.connect(database_url, autocommit=True) as orphan:
-                orphan.execute(
-                    "CREATE INDEX CONCURRENTLY built_hnsw_1 ON semlex.built_embedding_1 "
-                    "USING hnsw (embedding vector_cosine_ops)"
-                )
-
+        statement = f"CREATE INDEX CONCURRENTLY built_hnsw_1 ON {VECTORS} USING hnsw (embedding vector_cosine_ops)"
         async with unfinished_write(database_url) as writer:
-            thread = threading.Thread(target=build)
-            thread.start()
+            orphan = asyncio.create_task(asyncio.to_thread(execute, database_url, statement))
             await held_build(database_url, VECTORS)
             built = await retriever.indexes.create(concurrently=True)
             assert "hnsw_1" in built.busy
             await writer.commit()
-        await asyncio.to_thread(thread.join)
+        await orphan
         assert await validity(retriever) == BUILT
         assert "hnsw_1" not in await retriever.indexes.create()
 

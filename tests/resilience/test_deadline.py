@@ -3,27 +3,38 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
 
 import psycopg
 import pytest
 
 from semlex import Client, Document
+from semlex.clock import SYSTEM
 from semlex.errors import SearchTimeoutError
 from semlex.proof.interruptions import proxied
 from semlex.search import retrieval
 from semlex.server.routes.health import DATABASE_SECONDS
 from semlex.store.postgres.database import DEADLINE_GRACE_SECONDS
 from semlex.store.postgres.pool import CANCEL_SECONDS
+from tests.support.databases import execute
 from tests.support.http_server import in_process
 from tests.support.manual_clock import ManualClock
 from tests.support.retrievers import opened
 from tests.support.waiting import LIMIT, eventually, turns
 
 
+@asynccontextmanager
+async def away(url, clock=SYSTEM):
+    """A proxy, which can fall silent, and a retriever behind it."""
+    async with proxied(url) as (proxy, address), opened(address, 16, clock=clock, timeout=LIMIT) as retriever:
+        await retriever.add_documents([Document("a banana is yellow", id="banana")])
+        yield proxy, retriever
+        proxy.hearing.set()
+
+
 async def test_a_silent_server_is_given_up(database_url):
     clock = ManualClock()
-    async with proxied(database_url) as (proxy, url), opened(url, 16, clock=clock, timeout=LIMIT) as retriever:
-        await retriever.add_documents([Document("a banana is yellow", id="banana")])
+    async with away(database_url, clock) as (proxy, retriever):
         assert (await retriever.search("banana", deadline=LIMIT))[0].id == "banana"
         proxy.hearing.clear()
         # Without a deadline of ours this would hang for as long as the network does.
@@ -41,11 +52,8 @@ async def test_a_silent_server_is_given_up(database_url):
 
 async def test_a_server_that_falls_silent_after_a_leg_failed_is_given_up(database_url, monkeypatch):
     clock = ManualClock()
-    async with proxied(database_url) as (proxy, url), opened(url, 16, clock=clock, timeout=LIMIT) as retriever:
-        await retriever.add_documents([Document("a banana is yellow", id="banana")])
-        with psycopg.connect(database_url, autocommit=True) as connection:
-            connection.execute("DROP TABLE semlex.default_collection_embedding_1")
-
+    async with away(database_url, clock) as (proxy, retriever):
+        execute(database_url, "DROP TABLE semlex.default_collection_embedding_1")
         run_remaining_legs = retrieval.run_remaining_legs
 
         async def in_silence(*arguments):
@@ -58,7 +66,6 @@ async def test_a_server_that_falls_silent_after_a_leg_failed_is_given_up(databas
         clock.advance(LIMIT + DEADLINE_GRACE_SECONDS)
         with pytest.raises(SearchTimeoutError, match="did not answer within"):
             await searching
-        proxy.hearing.set()
 
 
 async def test_a_cancelled_write_does_not_wait_for_a_silent_server(database_url, monkeypatch):
@@ -69,8 +76,7 @@ async def test_a_cancelled_write_does_not_wait_for_a_silent_server(database_url,
         await cancel(connection, timeout=timeout)
 
     monkeypatch.setattr(psycopg.AsyncConnection, "cancel_safe", noted)
-    async with proxied(database_url) as (proxy, url), opened(url, 16, timeout=LIMIT) as retriever:
-        await retriever.add_documents([Document("a banana is yellow", id="banana")])
+    async with away(database_url) as (proxy, retriever):
         proxy.hearing.clear()
         writing = asyncio.create_task(retriever.add_documents([Document("an apple is red", id="apple")]))
         await eventually(lambda: proxy.swallowed)
@@ -86,7 +92,7 @@ async def test_a_cancelled_write_does_not_wait_for_a_silent_server(database_url,
 
 async def test_the_health_of_a_silent_server_is_reported_in_time(database_url):
     clock = ManualClock()
-    async with proxied(database_url) as (proxy, url), opened(url, 16, clock=clock, timeout=LIMIT) as retriever:
+    async with away(database_url, clock) as (proxy, retriever):
         assert (await retriever.health_check()).ok
         proxy.hearing.clear()
         asking = asyncio.create_task(retriever.health_check())
@@ -95,7 +101,6 @@ async def test_the_health_of_a_silent_server_is_reported_in_time(database_url):
         health = await asking
         assert not health.ok
         assert f"did not answer within {LIMIT:g} s" in health.error
-        proxy.hearing.set()
 
 
 async def test_a_probe_is_answered_within_a_second_while_the_database_is_away(database_url, caplog):

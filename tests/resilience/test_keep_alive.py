@@ -9,13 +9,11 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import termios
 import time
 from pathlib import Path
 
 import psutil
-import psycopg
 import pytest
 
 import semlex
@@ -24,11 +22,11 @@ from semlex.store.postgres.embedded import keeper as embedded_keeper
 from semlex.store.postgres.embedded.folder import start_lock
 from semlex.store.postgres.embedded.process import read_postmaster, running_server
 from semlex.store.postgres.embedded.server import EmbeddedServer, server_status, stop_unused
-from tests.support.embedded_servers import postmaster_pid, server_processes
-from tests.support.folders import TEMPORARY
+from tests.support.embedded_servers import ask, postmaster_pid, server_processes
+from tests.support.folders import new_open_folder
 from tests.support.waiting import LIMIT, until
 
-LONG = 600.0
+LONG, SHORT = 600.0, 0.3
 
 
 @pytest.fixture(autouse=True)
@@ -39,10 +37,8 @@ def patience(monkeypatch):
 
 @pytest.fixture(scope="module")
 def made(make_server_folder):
-    base = Path(tempfile.mkdtemp(prefix="semlex-test-", dir=TEMPORARY))
-    base.chmod(0o711)
-    yield make_server_folder(base / "postgres")
-    shutil.rmtree(base)
+    with new_open_folder() as base:
+        yield make_server_folder(base / "postgres")
 
 
 @pytest.fixture
@@ -52,6 +48,14 @@ def folder(made):
         keeper.kill()
     if running_server(made):
         stop_unused(made)
+
+
+@pytest.fixture
+def kept(folder):
+    """Process of a server that has a keeper for a long time."""
+    pid = use(folder, LONG)
+    assert server_status(folder)["kept"]
+    return pid
 
 
 def keepers(folder):
@@ -67,8 +71,7 @@ def keepers(folder):
 def use(folder, keep_alive):
     """Uses the server once; returns its process."""
     with EmbeddedServer(folder, keep_alive=keep_alive) as server:
-        with psycopg.connect(server.url) as connection:
-            assert connection.execute("SELECT 1").fetchone() == (1,)
+        assert ask(server.url, "SELECT 1") == 1
         return read_postmaster(folder).pid
 
 
@@ -109,42 +112,29 @@ def shell(command, folder, keep_alive):
     return subprocess.run(["/bin/bash", "-c", line], capture_output=True, text=True, env=environment, check=False)
 
 
-def test_the_server_stays_and_stops_after_its_time(folder):
-    first = use(folder, LONG)
-    assert use(folder, LONG) == first
+def test_the_server_stays_and_stops_after_its_time(folder, kept):
+    assert use(folder, LONG) == kept
+    assert use(folder, None) == kept  # a program without a time leaves the server to whoever keeps it
     assert server_status(folder)["kept"]
-    assert use(folder, 1) == first
+    assert use(folder, SHORT) == kept
     until(lambda: is_gone(folder))
     assert not (folder / "keeper").exists()
-    assert use(folder, 0) != first
-    assert is_gone(folder)
+    for nothing in (0, None):
+        assert use(folder, nothing) != kept
+        assert is_gone(folder)
 
 
-def test_who_keeps_nothing_stops_it_at_once(folder):
-    use(folder, LONG)
+def test_who_keeps_nothing_stops_it_at_once(folder, kept):
     use(folder, 0)
     assert running_server(folder) is None
     until(lambda: is_gone(folder))
 
 
-def test_a_program_without_a_time_leaves_the_server_to_whoever_keeps_it(folder):
-    first = use(folder, LONG)
-    assert use(folder, None) == first
-    assert server_status(folder)["kept"]
-    assert use(folder, 1) == first
-    until(lambda: is_gone(folder))
-    assert use(folder, None) != first
-    assert is_gone(folder)
-
-
-def test_a_user_is_not_disturbed(folder):
-    pid = use(folder, LONG)
-    assert server_status(folder)["kept"]
-    with EmbeddedServer(folder, keep_alive=0.3) as server:
-        let_look(folder, 0.3, 5)
-        with psycopg.connect(server.url) as connection:
-            assert connection.execute("SELECT 1").fetchone() == (1,)
-        assert read_postmaster(folder).pid == pid
+def test_a_user_is_not_disturbed(folder, kept):
+    with EmbeddedServer(folder, keep_alive=SHORT) as server:
+        let_look(folder, SHORT, 5)
+        assert ask(server.url, "SELECT 1") == 1
+        assert read_postmaster(folder).pid == kept
     until(lambda: is_gone(folder))
 
 
@@ -196,18 +186,15 @@ def test_a_program_that_is_not_python_is_not_started(folder, tmp_path, monkeypat
     assert not started.exists()
 
 
-def test_a_killed_keeper_is_replaced(folder):
-    pid = use(folder, LONG)
-    assert server_status(folder)["kept"]
+def test_a_killed_keeper_is_replaced(folder, kept):
     (keeper,) = keepers(folder)
     keeper.kill()
     until(lambda: not server_status(folder)["kept"])
-    assert use(folder, 1) == pid
+    assert use(folder, SHORT) == kept
     until(lambda: is_gone(folder))
 
 
-def test_of_several_keepers_one_stays(folder):
-    use(folder, LONG)
+def test_of_several_keepers_one_stays(folder, kept):
     with start_lock(folder, LIMIT):
         for _ in range(3):
             assert embedded_keeper._start_keeper(folder, LONG, time.monotonic())
@@ -216,20 +203,16 @@ def test_of_several_keepers_one_stays(folder):
     until(lambda: is_gone(folder))
 
 
-def test_of_several_orders_the_youngest_holds(folder):
+def test_of_several_orders_the_youngest_holds(folder, kept):
     """A keeper that was started before, and finds another one when it runs at last, has nothing to say."""
-    use(folder, LONG)
-    assert server_status(folder)["kept"]
     before = time.monotonic()
     with start_lock(folder, LIMIT):  # nobody stops the server meanwhile
-        assert embedded_keeper.tell_keeper(folder, 1)
+        assert embedded_keeper.tell_keeper(folder, SHORT)
         assert embedded_keeper._start_keeper(folder, LONG, before)
     until(lambda: is_gone(folder))
 
 
-def test_a_keeper_ends_with_its_folder(folder):
-    use(folder, LONG)
-    assert server_status(folder)["kept"]
+def test_a_keeper_ends_with_its_folder(folder, kept):
     moved = folder.with_name("moved")
     folder.rename(moved)
     try:
@@ -241,16 +224,14 @@ def test_a_keeper_ends_with_its_folder(folder):
     use(folder, 0)
 
 
-def test_a_copy_has_no_keeper(folder, open_folder):
-    pid = use(folder, LONG)
-    assert server_status(folder)["kept"]
+def test_a_copy_has_no_keeper(folder, kept, open_folder):
     copy = open_folder / "copy"
     with suspended(folder):
         subprocess.run(["cp", "-a", folder, copy], check=True)
     assert not server_status(copy)["running"]
-    use(copy, 1)
+    use(copy, SHORT)
     until(lambda: is_gone(copy))
-    assert read_postmaster(folder).pid == pid
+    assert read_postmaster(folder).pid == kept
     assert server_status(folder)["kept"]
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from unittest.mock import Mock
 
-import psycopg
 import pytest
 
 from semlex import _core
@@ -15,6 +15,7 @@ from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
 from tests.support.clients import loading_client
 from tests.support.clients.loading_client import documents_of
+from tests.support.databases import execute
 from tests.support.keyword_index import check_index
 from tests.support.lost_answers import lose_answers
 from tests.support.programs import Program
@@ -25,13 +26,11 @@ BATCHES, ROWS = 4, 100
 
 def stored(url):
     """Ids, number of vectors, number of vectors or chunks without their counterpart."""
-    with psycopg.connect(url) as connection:
-        if connection.execute("SELECT to_regclass('semlex.default_collection_embedding_1')").fetchone() == (None,):
-            return [], 0, 0
-        chunks = connection.execute("SELECT chunk_id FROM semlex.default_collection_chunk ORDER BY 1").fetchall()
-        vectors = connection.execute("SELECT chunk_id FROM semlex.default_collection_embedding_1").fetchall()
-    ids = [chunk_id for (chunk_id,) in chunks]
-    return ids, len(vectors), len(set(ids) ^ {chunk_id for (chunk_id,) in vectors})
+    tables = ("semlex.default_collection_chunk", "semlex.default_collection_embedding_1")
+    if execute(url, "SELECT to_regclass(%s)", [tables[1]]) == [(None,)]:
+        return [], 0, 0
+    ids, vectors = ([one for (one,) in execute(url, f"SELECT chunk_id FROM {table} ORDER BY 1")] for table in tables)  # noqa: S608
+    return ids, len(vectors), len(set(ids) ^ set(vectors))
 
 
 # --- the client dies ------------------------------------------------------------------------------------------------
@@ -82,13 +81,10 @@ class KillingEmbedder(HashEmbedder):
         return super().embed_documents(texts)
 
 
-def end_backends(url, condition="true"):
-    with psycopg.connect(url, autocommit=True) as connection:
-        rows = connection.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "  # noqa: S608 - a constant of this file
-            f"WHERE datname = current_database() AND pid <> pg_backend_pid() AND {condition}"
-        ).fetchall()
-    return len(rows)
+def end_backends(url, pid=None):
+    """Ends the others of the database, or that process."""
+    wanted = "datname = current_database() AND pid <> pg_backend_pid() AND pid = coalesce(%s, pid)"
+    execute(url, f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {wanted}", [pid])  # noqa: S608
 
 
 async def test_backends_that_die_between_batches_are_not_noticed(database_url):
@@ -114,7 +110,7 @@ async def test_a_backend_that_dies_inside_a_copy(database_url, monkeypatch, deat
         written = await copy_rows(connection, *arguments)
         if left > 0:
             left -= 1
-            await asyncio.to_thread(end_backends, database_url, f"pid = {connection.info.backend_pid}")
+            await asyncio.to_thread(end_backends, database_url, connection.info.backend_pid)
         return written
 
     async with opened(database_url) as retriever:
@@ -149,41 +145,28 @@ async def test_a_commit_whose_answer_is_lost_is_not_done_twice(database_url, mon
     assert sorted(stored(database_url)[0]) == sorted(ids[40:])
 
 
-async def test_postings_are_not_written_twice_when_the_answer_is_lost(database_url, monkeypatch):
-    """A row is committed with its postings, the client does not hear of it, and a merge takes their segment away."""
+@pytest.mark.parametrize("deleted", [False, True])
+async def test_a_row_whose_commit_was_not_heard_of_is_found_once(database_url, monkeypatch, deleted):
+    """Meanwhile a merge takes away the segment of its postings, and the row is deleted: its id must not come back."""
     async with opened(database_url) as retriever, opened(database_url) as other:
         for batch in range(2):  # the second write remembers what the next one needs
             await retriever.add_documents(documents_of(batch, 1))
-        merged = []
+        times = []
 
-        async def merge():
-            merged.append(await other.indexes.optimize())
+        async def meanwhile():
+            times.append(await other.indexes.optimize())
+            if deleted:
+                assert (await other.delete(["d2"])).chunks == 1
 
-        lose_answers(monkeypatch, "add documents", meanwhile=merge)
+        lose_answers(monkeypatch, "add documents", meanwhile=meanwhile)
         await retriever.add_documents(documents_of(2, 1))
-        assert len(merged) == 1
-        assert merged[0] > 0
-        check_index(database_url, "default_collection")
-        await other.indexes.optimize()
-        assert (await retriever.search("number 2", 9, mode="keyword"))[0].id == "d2"
+        [merged] = times
+        assert merged > 0
+        for _ in range(2):
+            check_index(database_url, "default_collection")
+            assert (await retriever.search("number 2", 9, mode="keyword"))[0].id == "d2"
+            await other.indexes.optimize()
     check_index(database_url, "default_collection")
-
-
-async def test_a_row_that_was_deleted_before_it_is_written_again_is_found(database_url, monkeypatch):
-    """Its commit was not heard of, its postings were merged, and the row was deleted: its id must not come back."""
-    async with opened(database_url) as retriever, opened(database_url) as other:
-        for batch in range(2):
-            await retriever.add_documents(documents_of(batch, 1))
-
-        async def delete():
-            assert await other.indexes.optimize() > 0
-            assert (await other.delete(["d2"])).chunks == 1
-
-        lost = lose_answers(monkeypatch, "add documents", meanwhile=delete)
-        await retriever.add_documents(documents_of(2, 1))
-        assert lost == {"add documents"}
-        check_index(database_url, "default_collection")
-        assert (await retriever.search("number 2", 9, mode="keyword"))[0].id == "d2"
 
 
 # --- the stream is short --------------------------------------------------------------------------------------------
@@ -220,13 +203,10 @@ def test_a_stream_that_lacks_a_row_is_rolled_back(database_url, monkeypatch, row
 
 
 def test_a_model_that_fails_writes_nothing(database_url):
-    def failing(texts):
-        raise RuntimeError
-
     embedder = HashEmbedder(8)
     with sync_opened(database_url, embedder, bulk=BulkIngestConfig(batch_size=10)) as retriever:
         retriever.add_documents(documents_of(0, 10))
-        embedder.embed_documents = failing
+        embedder.embed_documents = Mock(side_effect=RuntimeError)
         with pytest.raises(RuntimeError):
             retriever.add_documents([Document("new", id="new")])
         assert retriever.count() == 10

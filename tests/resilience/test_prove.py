@@ -23,6 +23,7 @@ from semlex.proof.report import html_page, verdict
 from semlex.proof.run import KINDS, Proof, chosen
 from semlex.proof.scenarios import SCHEMA, Scenario, Site, Tries
 from semlex.store.proving import Ground
+from tests.support.databases import execute
 from tests.support.folders import TEMPORARY
 from tests.support.manual_clock import ManualClock
 from tests.support.shell import Shell
@@ -53,11 +54,7 @@ def make_site(make_server_folder, postgres_major):
 
 
 def schemas(url):
-    with psycopg.connect(url) as connection:
-        return {
-            name
-            for (name,) in connection.execute("SELECT nspname FROM pg_namespace WHERE nspname !~ '^pg_'").fetchall()
-        }
+    return {name for (name,) in execute(url, "SELECT nspname FROM pg_namespace WHERE nspname !~ '^pg_'")}
 
 
 def faults_of(report):

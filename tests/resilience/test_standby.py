@@ -10,7 +10,6 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from psycopg import sql
 
 from semlex import Client, open_collection
 from semlex.errors import ModelMismatchError, ReadOnlyError
@@ -18,82 +17,33 @@ from semlex.proof.check import plain_bm25
 from semlex.store.postgres.database import Database
 from semlex.store.write.copy import BulkIngestConfig
 from semlex.testing import HashEmbedder
-from semlex.types.documents import Document
-from tests.support.clients.keyword_index_client import WORDS
-from tests.support.folders import new_open_folder
+from tests.support.compared_searches import QUESTIONS, compare, many, told
+from tests.support.databases import execute
 from tests.support.keyword_index import check_index
 from tests.support.retrievers import opened
-from tests.support.standbys import replicated
 from tests.support.two_models import OtherEmbedder
 from tests.support.waiting import eventually
 
 SEARCHERS = 3
 
 
-@pytest.fixture(scope="module")
-def pair(make_server_folder):
-    with new_open_folder() as folder, replicated(folder, make_server_folder) as pair:
-        yield pair
-
-
 retriever_of = partial(opened, model=16)
-
-
-def many(count, start=0):
-    numbers = random.Random(start)
-    return [
-        Document(" ".join(numbers.choices(WORDS, k=8)), {"even": number % 2 == 0}, id=f"d{number}")
-        for number in range(start, start + count)
-    ]
 
 
 def vacuum(pair, collection):
     """Removes dead rows from the tables of a collection of the primary."""
-    with psycopg.connect(pair.primary, autocommit=True) as connection:
-        found = connection.execute(
-            "SELECT tablename FROM pg_tables WHERE starts_with(tablename, %s)", [f"{collection}_"]
-        )
-        tables = sql.SQL(", ").join(sql.Identifier("semlex", name) for (name,) in found.fetchall())
-        connection.execute(sql.SQL("VACUUM {}").format(tables))
+    listed = "SELECT string_agg(format('semlex.%%I', tablename), ', ') FROM pg_tables WHERE starts_with(tablename, %s)"
+    [(tables,)] = execute(pair.primary, listed, [f"{collection}_"])
+    execute(pair.primary, f"VACUUM {tables}")
 
 
-def told(results):
-    assert results.warnings == []
-    assert len(results) > 0
-    return [(one.id, one.content, one.vector_score, one.keyword_score, one.fused_score) for one in results]
-
-
-QUESTIONS = (
-    {"query": "yellow fruit", "mode": "keyword"},
-    {"query": "yellow fruit", "mode": "vector"},
-    {"query": "yellow fruit"},
-    {"query": "key rotation", "fusion": "rrf", "top_k": 50, "deadline": 60.0},
-    {"query": "key rotation", "fusion": "linear", "top_k": 100},
-    {"query": '"key rotation" -banana'},
-    {"query": "cat ship", "filters": {"even": True}},
-)
-
-
-async def compare(pair, collection):
+async def compare_both(pair, collection):
     await pair.catch_up()
     async with (
         retriever_of(pair.primary, collection=collection) as primary,
         retriever_of(pair.standby, collection=collection) as standby,
     ):
-        for question in QUESTIONS:
-            assert told(await standby.search(**question)) == told(await primary.search(**question)), question
-        together = await standby.search_many(["yellow fruit", "key rotation"], 5)
-        for query, results in zip(("yellow fruit", "key rotation"), together, strict=True):
-            assert told(results) == told(await primary.search(query, 5))
-        assert await standby.fields.facets(["even"]) == await primary.fields.facets(["even"])
-        first = await primary.search("key rotation", 5, max_results=20)
-        assert told(await standby.search_page(first.next_cursor or "")) == told(
-            await primary.search_page(first.next_cursor or "")
-        )
-        for name in ("d1", "d399", "missing"):
-            assert await standby.why(name, "key rotation") == await primary.why(name, "key rotation")
-        assert await standby.get(["d1", "missing", "d2"]) == await primary.get(["d1", "missing", "d2"])
-        assert await standby.count({"even": True}) == await primary.count({"even": True}) > 0
+        await compare(standby, primary)
         figures, others = await standby.status(), await primary.status()
         for name in ("chunks", "embedded", "index_segments", "index_tombstones"):
             assert getattr(figures, name) == getattr(others, name), name
@@ -103,16 +53,16 @@ async def compare(pair, collection):
 async def test_a_standby_answers_as_its_primary(pair):
     async with retriever_of(pair.primary, collection="answers") as primary:
         await primary.add_documents(many(400))
-        await compare(pair, "answers")
+        await compare_both(pair, "answers")
         for start in range(400, 460, 5):
             await primary.add_documents(many(5, start))
         await primary.delete([f"d{number}" for number in range(50, 150)])
-        await compare(pair, "answers")
+        await compare_both(pair, "answers")
         assert await primary.indexes.optimize() > 0
         assert "hnsw_1" in await primary.indexes.create()
-        await compare(pair, "answers")
+        await compare_both(pair, "answers")
         assert (await primary.indexes.rebuild_keyword()).generation == 2
-        await compare(pair, "answers")
+        await compare_both(pair, "answers")
 
 
 async def test_a_standby_refuses_writes(pair):
@@ -197,6 +147,8 @@ class Following:
     gives, and no searcher ever sees an older one than it has seen.
     """
 
+    collection = "following"
+
     def __init__(self, pair, rounds):
         self.pair = pair
         self.rounds = rounds
@@ -207,7 +159,7 @@ class Following:
 
     async def run(self):
         async with retriever_of(
-            self.pair.primary, collection="following", bulk=BulkIngestConfig(small_batch_rows=8)
+            self.pair.primary, collection=self.collection, bulk=BulkIngestConfig(small_batch_rows=8)
         ) as primary:
             documents = many(60)
             await primary.add_documents(documents)
@@ -230,7 +182,7 @@ class Following:
                     await primary.indexes.optimize()
                 if turn % 10 == 5:
                     await primary.indexes.rebuild_keyword()
-                await asyncio.to_thread(vacuum, self.pair, "following")
+                await asyncio.to_thread(vacuum, self.pair, self.collection)
                 await eventually(lambda turn=turn: min(self.searches) >= turn)
         finally:
             self.done = True
@@ -238,7 +190,7 @@ class Following:
     async def _search(self, seed):
         numbers = random.Random(f"search {seed}")
         state = 0
-        async with retriever_of(self.pair.standby, collection="following") as standby:
+        async with retriever_of(self.pair.standby, collection=self.collection) as standby:
             while not self.done:
                 query = numbers.choice(["yellow fruit", "key rotation", "dog ship"])
                 found = await standby.search(query, 1000, mode="keyword")
@@ -268,7 +220,7 @@ async def test_searches_are_exact_while_the_primary_writes(pair, full, caplog):
     caplog.set_level(logging.WARNING, "semlex")
     await Following(pair, 300 if full else 10).run()
     assert [one.getMessage() for one in caplog.records if one.name == "semlex"] == []
-    await compare(pair, "following")
+    await compare_both(pair, "following")
 
 
 async def test_a_search_that_the_standby_ends_is_run_again(pair, monkeypatch, caplog):

@@ -20,7 +20,9 @@ from semlex.store.postgres.pool import PREPARED_FROM
 from semlex.store.write.copy import BulkIngestConfig
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
-from tests.support.clients.keyword_index_client import IDS, WORDS, some_documents
+from tests.support.clients.keyword_index_client import IDS, some_documents
+from tests.support.compared_searches import compare, many, told
+from tests.support.databases import execute
 from tests.support.keyword_index import check_index
 from tests.support.manual_clock import ManualClock
 from tests.support.retrievers import opened
@@ -53,34 +55,23 @@ async def client_of(url):
         yield client
 
 
-async def sessions(pooler):
-    """Backend of each of the pooler's connections -> what its session holds."""
-    found = {}
-    async with client_of(pooler.address) as client:
-        for _ in range(2 * pooler.size):
-            row = await (await client.execute(SESSION)).fetchone()
-            assert row is not None
-            found[row[0]] = row[1:]
-    assert len(found) == pooler.size
-    return found
-
-
-async def untouched(url):
-    """What a session holds that has just begun."""
+async def sessions(url, size=1):
+    """Backend of each of so many connections -> what its session holds."""
     async with client_of(url) as client:
-        row = await (await client.execute(SESSION)).fetchone()
-    assert row is not None
-    return tuple(row[1:])
+        rows = [await (await client.execute(SESSION)).fetchone() for _ in range(2 * size)]
+    found = {backend: held for backend, *held in rows}
+    assert len(found) == size
+    return found
 
 
 @asynccontextmanager
 async def pooled(url, size=2):
     """A pooler in whose connections nothing may be left at the end, and all of which must have been given back."""
-    clean = await untouched(url)
+    [clean] = (await sessions(url)).values()
     async with TransactionPooler(url, size) as pooler, asyncio.timeout(120):
         yield pooler
         assert pooler.discarded == 0
-        assert set((await sessions(pooler)).values()) == {clean}
+        assert [*(await sessions(pooler.address, size)).values()] == [clean] * size
 
 
 # --- the pooler itself ----------------------------------------------------------------------------------------------
@@ -99,54 +90,51 @@ async def test_two_transactions_meet_two_backends(database_url):
         assert client.info.server_version >= 160000  # it was told at the start what the server is
 
 
-@pytest.mark.parametrize(
-    ("leave", "place"),
-    [
-        ("SET search_path = elsewhere", 0),
-        ("SET statement_timeout = 1234567", 1),
-        ("SET jit = on", 2),
-        ("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE", 3),
-        ("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY", 4),
-        ("SET work_mem = '5MB'", 5),
-        ("PREPARE something AS SELECT 1", 6),
-        ("DECLARE something CURSOR WITH HOLD FOR SELECT 1", 7),
-        ("LISTEN something", 8),
-        ("SELECT pg_advisory_lock(1)", 9),
-        ("CREATE TEMPORARY TABLE something (n int)", 10),
-    ],
-)
-async def test_what_is_left_in_a_session_is_found(database_url, leave, place):
-    clean = await untouched(database_url)
-    async with TransactionPooler(database_url) as pooler, client_of(pooler.address) as client:
-        assert set((await sessions(pooler)).values()) == {clean}
-        await client.execute(leave)
-        found = [state[place] != clean[place] for state in (await sessions(pooler)).values()]
-        assert sorted(found) == [False, True]
+# What leaves something in a session, by the place in `SESSION` that shows it.
+LEFT = [
+    "SET search_path = elsewhere",
+    "SET statement_timeout = 1234567",
+    "SET jit = on",
+    "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE",
+    "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY",
+    "SET work_mem = '5MB'",
+    "PREPARE something AS SELECT 1",
+    "DECLARE something CURSOR WITH HOLD FOR SELECT 1",
+    "LISTEN something",
+    "SELECT pg_advisory_lock(1)",
+    "CREATE TEMPORARY TABLE something (n int)",
+]
 
 
-async def test_prepared_statements_are_refused(database_url):
-    async with (
-        pooled(database_url) as pooler,
-        await psycopg.AsyncConnection.connect(pooler.address, autocommit=True) as client,
-    ):
-        with pytest.raises(psycopg.errors.FeatureNotSupported):
-            await client.execute("SELECT %s", [1], prepare=True)
+async def test_what_is_left_in_a_session_is_found(database_url):
+    [clean] = (await sessions(database_url)).values()
+    found = {}
+    for place, leave in enumerate(LEFT):
+        async with TransactionPooler(database_url) as pooler, client_of(pooler.address) as client:
+            assert [*(await sessions(pooler.address, 2)).values()] == [clean] * 2
+            await client.execute(leave)
+            states = (await sessions(pooler.address, 2)).values()
+            found[leave] = sorted(state[place] != clean[place] for state in states)
+    assert found == {leave: [False, True] for leave in LEFT}
+
+
+async def test_prepared_statements_and_start_up_options_are_refused(database_url):
+    async with pooled(database_url) as pooler:
+        async with await psycopg.AsyncConnection.connect(pooler.address, autocommit=True) as client:
+            with pytest.raises(psycopg.errors.FeatureNotSupported):
+                await client.execute("SELECT %s", [1], prepare=True)
+        with pytest.raises(psycopg.OperationalError, match="options"):
+            await psycopg.AsyncConnection.connect(pooler.address, options="-c jit=off")
 
 
 async def test_a_pooler_that_tells_the_number_of_its_session_is_not_taken_for_the_server(database_url, monkeypatch):
     async with pooled(database_url, 1) as pooler:
-        ((backend, *_),) = (await sessions(pooler)).items()
+        [backend] = await sessions(pooler.address)
         monkeypatch.setattr(transaction_pooler, "KEYS", itertools.repeat(backend << 32))
         async with retriever_of(pooler.address) as retriever:
             await retriever.add_documents([Document("stone cloud")])
             for _ in range(2 * PREPARED_FROM):
                 assert len(await retriever.search("stone")) == 1
-
-
-async def test_start_up_options_are_refused(database_url):
-    async with pooled(database_url) as pooler:
-        with pytest.raises(psycopg.OperationalError, match="options"):
-            await psycopg.AsyncConnection.connect(pooler.address, options="-c jit=off")
 
 
 @pytest.mark.parametrize("binary", [True, False], ids=["extended", "simple"])
@@ -173,53 +161,9 @@ async def test_a_connection_is_given_back_after_rows_and_failures(database_url, 
 # --- semlex behind it -----------------------------------------------------------------------------------------------
 
 
-def many(count, text="running cat", start=0):
-    numbers = random.Random(f"{text} {start}")
-    return [
-        Document(
-            f"{text} {' '.join(numbers.choices(WORDS, k=8))} n{number}",
-            {"number": number, "even": number % 2 == 0},
-            id=f"d{number}",
-        )
-        for number in range(start, start + count)
-    ]
-
-
-QUESTIONS = (
-    {"query": "yellow fruit", "mode": "keyword"},
-    {"query": "yellow fruit", "mode": "vector"},
-    {"query": "yellow fruit"},
-    {"query": "yellow fruit", "fusion": "rrf", "top_k": 50},
-    {"query": "yellow fruit", "fusion": "linear", "deadline": 60.0},
-    {"query": "key rotation", "deadline": 60.0, "top_k": 100},
-    {"query": '"key rotation" vault', "mode": "keyword"},
-    {"query": '"key rotation" -banana'},
-    {"query": "cat ship", "filters": {"even": True}},
-    {"query": "cat n7", "filters": {"number": 7}, "mode": "vector"},
-    {"query": "cat", "top_k": 1000, "tuning": {"ef_search": 200}},
-)
-
-
-def told(results):
-    """What is compared of an answer: everything but how long it took."""
-    assert results.warnings == []
-    return [(one.id, one.content, one.vector_score, one.keyword_score, one.fused_score, one.excerpt) for one in results]
-
-
-async def compare(pooler, url):
-    """Newly opened, because each retriever has its own sample for score fusion, older than the other's writes."""
+async def compare_with(pooler, url):
     async with retriever_of(pooler.address) as retriever, retriever_of(url) as direct:
-        for question in QUESTIONS:
-            behind, before = await retriever.search(**question), await direct.search(**question)
-            assert told(behind) == told(before), question
-            assert len(behind) > 0, question
-        together = await retriever.search_many(["cat", "yellow fruit"], 5)
-        assert [told(one) for one in together] == [told(await direct.search(q, 5)) for q in ("cat", "yellow fruit")]
-        assert await retriever.fields.facets(["even"], query="cat") == await direct.fields.facets(["even"], query="cat")
-        for name in ("d1", "nobody"):
-            assert await retriever.why(name, "cat") == await direct.why(name, "cat")
-        assert await retriever.count({"even": True}) == await direct.count({"even": True})
-        assert await retriever.get(["d1", "missing", "d2"]) == await direct.get(["d1", "missing", "d2"])
+        await compare(retriever, direct)
 
 
 @pytest.mark.parametrize("keyword", ["bm25", "tsvector"])
@@ -227,29 +171,28 @@ async def test_the_life_of_a_collection(database_url, open_folder, keyword):
     (open_folder / "notes.md").write_text("# Fruit\n\nA banana is a yellow fruit.\n\n# Ships\n\nA ship has a key.\n")
     async with pooled(database_url) as pooler, retriever_of(pooler.address, keyword=keyword) as retriever:
         await retriever.add_documents(many(100))  # straight into the empty tables
-        await compare(pooler, database_url)
-        await retriever.add_documents(many(80, "ship", start=100))  # by way of a temporary table
-        await retriever.add_documents(many(5, "vault", start=50))  # as arrays
-        await retriever.add_documents(many(70, "skipped"), on_duplicate="skip")
+        await compare_with(pooler, database_url)
+        await retriever.add_documents(many(80, 100, "ship"))  # by way of a temporary table
+        await retriever.add_documents(many(5, 50, "vault"))  # as arrays
+        await retriever.add_documents(many(70, text="skipped"), on_duplicate="skip")
         assert (await retriever.index(open_folder)).failed == 0
-        await compare(pooler, database_url)
+        await compare_with(pooler, database_url)
         assert (await retriever.delete([f"d{number}" for number in range(100, 160)])).chunks == 60
         assert "hnsw_1" in await retriever.indexes.create()
-        await compare(pooler, database_url)
+        await compare_with(pooler, database_url)
         assert await retriever.embeddings.fill() == 0
         await retriever.indexes.optimize()
         if keyword == "bm25":
             assert (await retriever.indexes.rebuild_keyword()).generation == 2
             check_index(database_url)
-        await compare(pooler, database_url)
+        await compare_with(pooler, database_url)
         status = await retriever.status()
         assert status.chunks == status.embedded == await retriever.count()
         assert [one.name for one in await retriever.collections()] == ["words"]
         assert (await retriever.health_check()).ok
         assert pooler.lent > 100
         assert await retriever.drop_collection()
-    with psycopg.connect(database_url) as connection:
-        assert connection.execute("SELECT to_regclass(%s)", [CHUNK]).fetchone() == (None,)
+    assert execute(database_url, "SELECT to_regclass(%s)", [CHUNK]) == [(None,)]
 
 
 async def test_a_late_search_leaves_no_time_limit(database_url):
@@ -295,7 +238,7 @@ async def test_a_user_in_a_transaction(database_url):
     ):
         for number in range(3):
             async with client.transaction():
-                await retriever.add_documents(many(100, start=100 * number))
+                await retriever.add_documents(many(100, 100 * number))
                 assert client.info.transaction_status == TransactionStatus.INTRANS
                 assert await retriever.count() == 100 * (number + 1)
                 assert len(await retriever.search("cat", 100)) == 100
@@ -310,7 +253,7 @@ class Together:
     def __init__(self, url, rounds):
         self.url = url
         self.rounds = rounds
-        self.constant = many(30, "constant", start=IDS)
+        self.constant = many(30, IDS, "constant")
 
     async def run(self):
         async with retriever_of(self.url) as retriever:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from urllib.parse import quote
 
 import psycopg
 import pytest
-from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.transaction import OutOfOrderTransactionNesting
 from psycopg_pool import ConnectionPool
@@ -30,6 +30,7 @@ from semlex.store.postgres.errors import is_out_of_resources, translate
 from semlex.store.postgres.snapshot import Snapshot
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
+from tests.support.databases import execute, set_in_database
 from tests.support.retrievers import opened, sync_opened
 from tests.support.waiting import LIMIT
 
@@ -62,9 +63,7 @@ def told(error):
 def test_a_read_only_database_is_refused_before_anything_is_embedded(database_url):
     with sync_opened(database_url) as retriever:
         retriever.add_documents([Document("the first row", id="first")])
-    with psycopg.connect(database_url, autocommit=True) as connection:
-        name = sql.Identifier(connection.info.dbname)
-        connection.execute(sql.SQL("ALTER DATABASE {} SET default_transaction_read_only = on").format(name))
+    set_in_database(database_url, "default_transaction_read_only", "on")
     embedder = CountingEmbedder()
     with sync_opened(database_url, embedder) as retriever:
         with pytest.raises(ReadOnlyError) as caught:
@@ -228,60 +227,57 @@ def test_a_pool_or_connection_of_another_kind(server_url):
 # --- what the driver and the server say, in our tree ----------------------------------------------------------------
 
 
-def test_an_error_without_a_code_is_only_a_lost_connection_when_it_is():
-    refused = translate(psycopg.DataError(f"cannot take {SECRET}"), "index")
-    assert type(refused) is StoreError
-    assert "the driver refused a value" in str(refused)
-    assert SECRET not in str(refused)
-    assert isinstance(translate(psycopg.OperationalError("server closed"), "index"), ConnectionFailedError)
+LATE = psycopg.errors.QueryCanceled("canceling statement due to statement timeout")
 
 
-def test_one_connection_in_two_tasks_is_called_that():
-    said = translate(OutOfOrderTransactionNesting("transaction commit at the wrong nesting level"), "search")
-    assert type(said) is StoreError
-    assert str(said).startswith("search: two tasks use one connection at the same time; give each task its own")
-
-
-def test_a_full_disk_is_no_lost_connection():
-    full = translate(psycopg.errors.DiskFull("could not extend file: No space left on device"), "add documents")
-    assert type(full) is StoreError
-    assert is_out_of_resources(full)
-    assert "make room on the server's disk" in str(full)
-    assert isinstance(translate(psycopg.errors.TooManyConnections("too many"), "search"), ConnectionFailedError)
-
-
-def test_a_cancelled_write_is_no_late_search():
-    cancelled = psycopg.errors.QueryCanceled("canceling statement due to statement timeout")
-    assert isinstance(translate(cancelled, "search"), SearchTimeoutError)
-    written = translate(cancelled, "add documents", writing=True)
-    assert type(written) is StoreError
-    assert written.sqlstate == "57014"
-    assert "statement_timeout" in str(written)
+@pytest.mark.parametrize(
+    ("error", "writing", "kind", "words"),
+    [
+        (psycopg.DataError(f"cannot take {SECRET}"), False, StoreError, "the driver refused a value"),
+        (psycopg.OperationalError("server closed"), False, ConnectionFailedError, ""),
+        (psycopg.errors.TooManyConnections("too many"), False, ConnectionFailedError, ""),
+        (
+            OutOfOrderTransactionNesting("transaction commit at the wrong nesting level"),
+            False,
+            StoreError,
+            "^work: two tasks use one connection at the same time; give each task its own",
+        ),
+        (
+            psycopg.errors.DiskFull("could not extend file: No space left on device"),
+            False,
+            StoreError,
+            "make room on the server's disk",
+        ),
+        (LATE, False, SearchTimeoutError, ""),
+        (LATE, True, StoreError, "statement_timeout"),
+    ],
+)
+def test_an_error_of_the_driver_becomes_one_of_ours(error, writing, kind, words):
+    ours = translate(error, "work", writing=writing)
+    assert type(ours) is kind
+    assert re.search(words, str(ours))
+    assert SECRET not in str(ours)
+    assert is_out_of_resources(ours) == str(ours.sqlstate).startswith("53")
+    assert ours.sqlstate == error.sqlstate
 
 
 async def test_a_write_that_takes_too_long(database_url):
-    database = Database(database_url)
-    await database.open()
-
     async def slow(connection):
         await connection.execute("SET LOCAL statement_timeout = 50")  # expires
         await connection.execute("SELECT pg_sleep(3600)")
 
-    try:
+    async with Database(database_url) as database:
         with pytest.raises(StoreError, match=r"add documents: .*raise the role's statement_timeout"):
             await database.write("add documents", slow)
-    finally:
-        await database.close()
 
 
 async def test_a_dropped_collection_is_not_found(database_url):
     async with opened(database_url) as stale, opened(database_url) as other:
         await stale.add_documents([Document("a row", id="1")])
         await other.drop_collection()
-        with pytest.raises(CollectionNotFoundError, match=r"collection '.*' does not exist"):
-            await stale.get(["1"])
-        with pytest.raises(CollectionNotFoundError, match=r"collection '.*' does not exist"):
-            await stale.count()
+        for read in (stale.get(["1"]), stale.count()):
+            with pytest.raises(CollectionNotFoundError, match=r"collection '.*' does not exist"):
+                await read
 
 
 async def test_first_vectors_never_go_into_a_collection_that_was_made_again(database_url):
@@ -296,9 +292,6 @@ async def test_first_vectors_never_go_into_a_collection_that_was_made_again(data
 
 
 async def test_nothing_is_written_to_the_drivers_log_when_a_statement_fails(database_url, caplog):
-    database = Database(database_url)
-    await database.open()
-
     async def failing(snapshot):
         async with snapshot.in_one_go():
             await snapshot.connection.execute("SELECT 1 / 0")
@@ -307,12 +300,10 @@ async def test_nothing_is_written_to_the_drivers_log_when_a_statement_fails(data
     async def failing_to_write(connection):
         await failing(Snapshot(connection))
 
-    try:
+    async with Database(database_url) as database:
         for attempt in (database.read_snapshot("try", failing), database.write("try", failing_to_write)):
             with pytest.raises(StoreError, match="refused a value"):
                 await attempt
-    finally:
-        await database.close()
     assert [record.getMessage() for record in caplog.records if record.name.startswith("psycopg")] == []
 
 
@@ -329,10 +320,10 @@ def test_a_row_that_the_server_refuses_is_not_quoted(database_url, count, empty)
     with sync_opened(database_url) as retriever:
         if not empty:
             retriever.add_documents([Document("short", id="short")])
-        with psycopg.connect(database_url, autocommit=True) as connection:
-            connection.execute(
-                "ALTER TABLE semlex.default_collection_chunk ADD CONSTRAINT own CHECK (length(chunk_text) < 10)"
-            )
+        execute(
+            database_url,
+            "ALTER TABLE semlex.default_collection_chunk ADD CONSTRAINT own CHECK (length(chunk_text) < 10)",
+        )
         documents = [Document("fine", id=f"d{number}") for number in range(count)]
         documents[-1] = Document(SECRET, {"note": SECRET}, id="long")
         with pytest.raises(StoreError) as caught:

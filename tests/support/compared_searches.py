@@ -1,0 +1,72 @@
+"""Two ways to one collection that must give the same answers: a standby and its primary, a pooler and its server."""
+
+from __future__ import annotations
+
+import random
+
+from semlex.types.documents import Document
+from tests.support.clients.keyword_index_client import WORDS
+
+QUESTIONS = (
+    {"query": "yellow fruit", "mode": "keyword"},
+    {"query": "yellow fruit", "mode": "vector"},
+    {"query": "yellow fruit"},
+    {"query": "yellow fruit", "fusion": "rrf", "top_k": 50},
+    {"query": "yellow fruit", "fusion": "linear", "deadline": 60.0},
+    {"query": "key rotation", "fusion": "rrf", "top_k": 50, "deadline": 60.0},
+    {"query": "key rotation", "fusion": "linear", "top_k": 100},
+    {"query": "key rotation", "deadline": 60.0, "top_k": 100},
+    {"query": '"key rotation" vault', "mode": "keyword"},
+    {"query": '"key rotation" -banana'},
+    {"query": "cat ship", "filters": {"even": True}},
+    {"query": "cat n7", "filters": {"number": 7}, "mode": "vector"},
+    {"query": "cat", "top_k": 1000, "tuning": {"ef_search": 200}},
+)
+
+
+def many(count, start=0, text=""):
+    """Documents with numbers in ids, texts and metadata."""
+    numbers = random.Random(f"{text} {start}")
+    return [
+        Document(
+            f"{text} {' '.join(numbers.choices(WORDS, k=8))} n{number}".strip(),
+            {"number": number, "even": number % 2 == 0},
+            id=f"d{number}",
+        )
+        for number in range(start, start + count)
+    ]
+
+
+def told(results):
+    """What is compared of an answer, which is not empty: everything but how long it took."""
+    assert results.warnings == []
+    assert len(results) > 0
+    return [(one.id, one.content, one.vector_score, one.keyword_score, one.fused_score, one.excerpt) for one in results]
+
+
+async def compare(one, other, check=bool):
+    """Asserts that two retrievers answer alike; `check` sees what the first one finds.
+
+    Both are newly opened: each has its own sample for score fusion, which is older than later writes of the other.
+    """
+
+    async def same(method, *arguments, **options):
+        found = await getattr(one, method)(*arguments, **options)
+        check(found)
+        assert told(found) == told(await getattr(other, method)(*arguments, **options)), (method, arguments, options)
+
+    for question in QUESTIONS:
+        await same("search", **question)
+    queries = ["cat", "yellow fruit", "key rotation"]
+    for query, found in zip(queries, await one.search_many(queries, 5), strict=True):
+        check(found)
+        assert told(found) == told(await other.search(query, 5)), query
+    await same("search_page", (await other.search("key rotation", 5, max_results=20)).next_cursor)
+    for query in ("cat", "key rotation"):
+        for name in ("d1", "d399", "missing"):
+            assert await one.why(name, query) == await other.why(name, query)
+    for query in (None, "cat"):
+        assert await one.fields.facets(["even"], query=query) == await other.fields.facets(["even"], query=query)
+    assert await one.get(["d1", "missing", "d2"]) == await other.get(["d1", "missing", "d2"])
+    assert await one.list_chunks(limit=10) == await other.list_chunks(limit=10)
+    assert await one.count({"even": True}) == await other.count({"even": True}) > 0
