@@ -22,38 +22,27 @@ CALLS = {
 }
 
 
-class CancelledAt:
-    """Runs a call that is cancelled when it, or a task that it has begun, waits for so many a time.
+async def cancelled_at(place, call):
+    """Cancels a call when it, or a task that it has begun, waits for the time `place`.
 
-    Args:
-        place: Where, from 1 on.
-
-    Attributes:
-        left: How many waits are left until then.
+    Returns whether it was cancelled, and how many waits were left until then.
     """
+    left = place
 
-    def __init__(self, place):
-        self.left = place
-        self._call = None
+    def waits():
+        nonlocal left
+        left -= 1
+        if left == 0:
+            task.cancel()
 
-    async def run(self, call):
-        """Whether it was cancelled."""
-        loop = asyncio.get_running_loop()
-        loop.set_task_factory(
-            lambda loop, work, **options: asyncio.Task(Counted(work, self._waits), loop=loop, **options)
-        )
-        try:
-            self._call = asyncio.create_task(call)
-            await asyncio.wait({self._call})
-        finally:
-            loop.set_task_factory(None)
-        return self._call.cancelled()
-
-    def _waits(self):
-        self.left -= 1
-        if self.left == 0:
-            assert self._call is not None
-            self._call.cancel()
+    loop = asyncio.get_running_loop()
+    loop.set_task_factory(lambda loop, work, **options: asyncio.Task(Counted(work, waits), loop=loop, **options))
+    try:
+        task = asyncio.create_task(call)
+        await asyncio.wait({task})
+    finally:
+        loop.set_task_factory(None)
+    return task.cancelled(), left
 
 
 class Counted(Coroutine[Any, Any, Any]):
@@ -100,12 +89,12 @@ async def test_the_next_call_is_answered(database_url, name):
         await store.add_documents([Document("an apple tree", id="a")])
         await CALLS[name](store)
         for place in itertools.count(1):
-            cancelling = CancelledAt(place)
-            cancelled += await cancelling.run(CALLS[name](store))
+            was_cancelled, left = await cancelled_at(place, CALLS[name](store))
+            cancelled += was_cancelled
             async with store._resources.database.connection() as connection:
                 assert connection.pgconn.pipeline_status == PipelineStatus.OFF, place
                 assert connection.info.transaction_status == TransactionStatus.IDLE, place
             assert [hit.id for hit in await store.search("tree", mode="keyword")] == ["a"], place
-            if cancelling.left > 0:
+            if left > 0:
                 break
     assert cancelled >= 4

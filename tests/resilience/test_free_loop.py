@@ -15,11 +15,9 @@ from semlex.models.executor import ModelExecutor
 from semlex.testing import HashEmbedder
 from tests.support.model_servers import ModelServerDouble
 from tests.support.retrievers import opened
-from tests.support.waiting import eventually, turns
+from tests.support.waiting import LIMIT, eventually, turns
 
 SEARCHES = 20
-# So long that a test which waits for it has failed; the tests end the wait themselves.
-FOREVER = 60.0
 
 
 class GuardedEmbedder(HashEmbedder):
@@ -55,7 +53,7 @@ class GuardedEmbedder(HashEmbedder):
     def embed_documents(self, texts):
         with self.lock:
             self.computing.set()
-            assert self.free.wait(FOREVER)
+            assert self.free.wait(LIMIT)
             rows = [np.full(16, 1 + len(text), np.float32) for text in texts]
         return np.stack(rows) / np.linalg.norm(rows, axis=1, keepdims=True).astype(np.float32)
 
@@ -76,17 +74,17 @@ async def test_the_loop_never_waits_for_an_embedder_that_works(database_url, tmp
         model.free.clear()
         model.computing.clear()
         load = asyncio.ensure_future(retriever.add_documents([Document("an apple is red")]))
-        assert await asyncio.to_thread(model.computing.wait, FOREVER)
+        assert await asyncio.to_thread(model.computing.wait, LIMIT)
         # The model's lock is held from here on; the loop answers what needs no vector, and takes new questions.
         search = asyncio.ensure_future(retriever.search("yellow"))
         index = asyncio.ensure_future(retriever.index(tmp_path))
         given = asyncio.ensure_future(
             retriever.add_documents([Document("given", id="given")], np.ones((1, 16), np.float32))
         )
-        by_words = await asyncio.wait_for(retriever.search("yellow", mode="keyword"), FOREVER)
+        by_words = await asyncio.wait_for(retriever.search("yellow", mode="keyword"), LIMIT)
         assert [hit.id for hit in by_words] == ["banana"]
         assert (await retriever.health_check()).embedding_model == "semlex.testing/hash"
-        assert await asyncio.wait_for(given, FOREVER) == ["given"]
+        assert await asyncio.wait_for(given, LIMIT) == ["given"]
         assert not load.done()
         assert not search.done()
         model.free.set()
@@ -105,7 +103,7 @@ async def test_searches_do_not_queue_for_a_models_server(database_url):
     def answer(request):
         texts = request.body["input"]
         if any("query" in text for text in texts):
-            together.wait(FOREVER)
+            together.wait(LIMIT)
         rows = [{"index": place, "embedding": [1.0, float(len(text))]} for place, text in enumerate(texts)]
         return {"object": "list", "data": rows}
 
@@ -113,7 +111,7 @@ async def test_searches_do_not_queue_for_a_models_server(database_url):
         async with opened(database_url, model) as retriever:
             await retriever.add_documents([Document("a text", id="a")])
             searches = (retriever.search(f"query {number}", mode="vector") for number in range(SEARCHES))
-            found = await asyncio.wait_for(asyncio.gather(*searches), FOREVER)
+            found = await asyncio.wait_for(asyncio.gather(*searches), LIMIT)
         assert [[hit.id for hit in hits] for hits in found] == [["a"]] * SEARCHES
         assert double.most_at_once == SEARCHES
 
@@ -127,7 +125,7 @@ async def test_a_local_model_is_asked_one_query_at_a_time():
     def ask(number):
         assert asked == answered, "two at once"
         asked.append(number)
-        assert let_go.wait(FOREVER)
+        assert let_go.wait(LIMIT)
         answered.append(number)
 
     queries = [asyncio.create_task(executor.query(partial(ask, number), model=model)) for number in range(10)]

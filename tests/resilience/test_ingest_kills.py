@@ -40,13 +40,7 @@ MOMENTS = 30  # inside the transactions of every run that writes a batch for eac
 
 @dataclass(frozen=True)
 class Kill:
-    """What is killed.
-
-    Attributes:
-        command: What runs: one of `COMMANDS`.
-        point: Where it is killed; None: at any moment of a transaction.
-        victim: One of `VICTIMS`.
-    """
+    """What is killed: a victim of a command, at a point or, if that is None, at any moment of a transaction."""
 
     command: str
     point: str | None
@@ -79,20 +73,13 @@ def is_dead(pid):
 
 
 def backends(connection):
-    """The processes of a server that serve others; one of an earlier `_asking` may be ending."""
+    """The processes of a server that serve others; one that asked before may be ending."""
     statement = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND application_name <> %s"
     return [pid for (pid,) in connection.execute(statement, [ASKING]).fetchall()]
 
 
 class KilledRuns:
-    """A folder and a collection of it, which go through many kills.
-
-    Args:
-        server: What the collection is on.
-        base: Where the folder is made.
-        model: The collection's.
-        chance: What decides.
-    """
+    """A folder and a collection of it, which go through many kills; `chance` decides."""
 
     def __init__(self, server, base, model, chance):
         self._server, self._model, self.chance = server, model, chance
@@ -102,8 +89,7 @@ class KilledRuns:
     def kill(self, kill):
         """Changes the folder, has the run over it killed, lets it be done again, and compares with a new index.
 
-        Returns:
-            The exit code of the run: 0 where it had ended before, or has survived its server.
+        Returns the exit code of the run: 0 where it had ended before, or has survived its server.
         """
         self._prepare(kill)
         before = set(self._log())
@@ -135,7 +121,8 @@ class KilledRuns:
             if kill.victim != "client":
                 # What still lives would be found in good health, and nobody would start it again.
                 until(lambda: is_dead(victim))
-                self._start_server()
+                with EmbeddedServer(self._server.folder):  # started where it is gone, and recovered
+                    pass
             if kill.command == "watch":
                 looks = client.said.split("reached")[0].split().count("watching")
                 client.waits(lambda words: words.count("watching") > looks)  # it has gone on
@@ -143,7 +130,9 @@ class KilledRuns:
             code = client.ended()
             assert code in (-signal.SIGKILL, 0, DATABASE), (code, client.said)
             assert "Traceback" not in client.said, client.said
-        self._wait_for_backends()
+        # What a killed run has sent is done or undone when its backends have ended.
+        with closing(psycopg.connect(self._server.url, autocommit=True, application_name=ASKING)) as connection:
+            until(lambda: not backends(connection))
         return code
 
     def _order(self, kill):
@@ -174,21 +163,6 @@ class KilledRuns:
                     break
         client.until_said("reached")
         return int(client.said.split("reached ")[1].split()[0])
-
-    # --- the server ---------------------------------------------------------------------------------------------------
-
-    def _start_server(self):
-        """Waits until the server has recovered, after it was started where it is gone."""
-        with EmbeddedServer(self._server.folder):
-            pass
-
-    def _asking(self):
-        return psycopg.connect(self._server.url, autocommit=True, application_name=ASKING)
-
-    def _wait_for_backends(self):
-        """What a killed run has sent is done or undone when its backends have ended."""
-        with closing(self._asking()) as connection:
-            until(lambda: not backends(connection))
 
     # --- what is stored -----------------------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from semlex.proof.report import html_page, verdict
 from semlex.proof.run import KINDS, Proof, chosen
 from semlex.proof.scenarios import SCHEMA, Scenario, Site, Tries
 from semlex.store.proving import Ground
-from tests.support.databases import execute
+from tests.support.databases import execute, new_role
 from tests.support.folders import TEMPORARY
 from tests.support.manual_clock import ManualClock
 from tests.support.shell import Shell
@@ -43,14 +43,23 @@ def _preloaded(monkeypatch):
     monkeypatch.setattr(soak, "SECONDS", 1.0)
 
 
+@pytest.fixture(scope="module")
+def own_site(make_server_folder, postgres_major):
+    """A site whose servers begin with a copy of a database; it leaves nothing behind."""
+    with Site(place=TEMPORARY, template=make_server_folder, major=postgres_major) as site:
+        yield site
+    assert not site.folder.exists()
+
+
 @pytest.fixture
-def make_site(make_server_folder, postgres_major):
-    """Makes sites whose servers begin with a copy of a database."""
+def prove(own_site, monkeypatch):
+    """Runs scenarios on it, each of whose tries is damaged by a function of an address and a collection."""
 
-    def make(sabotage=None):
-        return Site(place=TEMPORARY, template=make_server_folder, major=postgres_major, sabotage=sabotage)
+    def run(kinds, sabotage=None, **options):
+        monkeypatch.setattr(own_site, "_sabotage", sabotage)
+        return Proof(own_site, kinds, **options).run()
 
-    return make
+    return run
 
 
 def schemas(url):
@@ -61,30 +70,7 @@ def faults_of(report):
     return {one.name: dict(one.found) for one in report.scenarios}
 
 
-# --- nothing is broken ------------------------------------------------------------------------------------------------
-
-
-def test_every_scenario_finds_nothing(make_site):
-    with make_site() as site:
-        folder = site.folder
-        report = Proof(site, list(KINDS.values())).run()
-    found = report.to_dict()
-    names = {kind.name for kind in RUN}
-    assert report.passed, [one["faults"] for one in found["scenarios"]]
-    assert {one["name"] for one in found["scenarios"] if one["tries"]} == names
-    assert found["not_run"].keys() == set(KINDS) - names
-    [soaked] = [one["notes"] for one in found["scenarios"] if one["name"] == "soak"]
-    assert "memory growth since the first round in KiB" in soaked  # also if it is 0, or less
-    assert found["kills"] > 0
-    assert found["versions"]["fsync"] == "on"
-    assert found["versions"]["pgvector"][0].isdigit()
-    assert not folder.exists()
-    page = html_page(json.loads(json.dumps(found)))
-    assert page.count("<td><b>") == len(names)
-    assert "passed" in page
-
-
-# --- something is broken ----------------------------------------------------------------------------------------------
+# --- nothing is broken, and something is ------------------------------------------------------------------------------
 
 
 BREAKS = {
@@ -109,64 +95,93 @@ def breaking(statements):
 
     def change(url, names):
         with psycopg.connect(url) as connection:
-            version = connection.execute(
-                sql.SQL("SELECT embedding_version FROM {} WHERE name = %s").format(names.registry), [names.collection]
-            ).fetchone()
-            assert version is not None
-            parts = {"chunk": names.chunk, "vectors": names.embedding(version[0])}
-            row = connection.execute(sql.SQL("SELECT min(chunk_id) FROM {}").format(names.chunk)).fetchone()
-            assert row is not None
+            statement = sql.SQL("SELECT embedding_version FROM {} WHERE name = %s").format(names.registry)
+            [(version,)] = connection.execute(statement, [names.collection])
+            [(first,)] = connection.execute(sql.SQL("SELECT min(chunk_id) FROM {}").format(names.chunk))
+            parts = {"chunk": names.chunk, "vectors": names.embedding(version), "first": sql.Literal(first)}
             for statement in statements:
-                changed = connection.execute(sql.SQL(statement).format(first=sql.Literal(row[0]), **parts))
-                assert changed.rowcount == 1
+                assert connection.execute(sql.SQL(statement).format(**parts)).rowcount == 1
 
     return change
 
 
-@pytest.mark.parametrize("way", BREAKS)
-def test_every_scenario_finds_what_is_broken(make_site, full, way):
-    kinds = [kind for kind in RUN if full or way == "lost" or kind.name in SOME]
-    with make_site(breaking(BREAKS[way])) as site:
-        report = Proof(site, kinds).run()
-    assert not report.passed
+def check_found(report, kinds, way):
+    """Every scenario has found one fault, of this kind."""
     found = faults_of(report)
     assert {name for name, counts in found.items() if sum(counts.values()) == 1} == {kind.name for kind in kinds}
     assert {name: counts for name, counts in found.items() if counts != {way: 1}}.keys() <= OF_DOCUMENTS
 
 
-def test_every_scenario_that_hangs_is_given_up(make_site):
-    clock, goes_on, proof = ManualClock(), threading.Event(), None
+def test_every_scenario_finds_nothing_and_then_what_is_lost(prove, monkeypatch):
+    """In place of one try there are two: the first is left alone, the second is damaged."""
+    whole, kills, lose = {}, [], breaking(BREAKS["lost"])
+
+    def twice(kind, attempt):
+        def attempts(self):
+            kills.append(attempt(self).kills)
+            whole[self.names.collection] = kind.name
+            return attempt(self)
+
+        return attempts
+
+    monkeypatch.setattr("semlex.proof.run.LIMIT_SECONDS", 2 * LIMIT_SECONDS)
+    for kind, attempt in [(kind, kind.attempt) for kind in RUN]:
+        monkeypatch.setattr(kind, "attempt", twice(kind, attempt))
+    report = prove([*KINDS.values()], lambda url, names: names.collection in whole and lose(url, names))
+    found = report.to_dict()
+    names = {kind.name for kind in RUN}
+    assert {*whole.values()} == names, [one["faults"] for one in found["scenarios"]]
+    assert not report.passed
+    check_found(report, RUN, "lost")
+    assert {one["name"] for one in found["scenarios"] if one["tries"]} == names
+    assert found["not_run"].keys() == set(KINDS) - names
+    [soaked] = [one["notes"] for one in found["scenarios"] if one["name"] == "soak"]
+    assert "memory growth since the first round in KiB" in soaked  # also if it is 0, or less
+    assert sum(kills) > 0
+    assert found["versions"]["fsync"] == "on"
+    assert found["versions"]["pgvector"][0].isdigit()
+    page = html_page(json.loads(json.dumps(found)))
+    assert page.count("<td><b>") == len(names)
+    assert "failed" in page
+
+
+@pytest.mark.parametrize("way", ["doubled", "wrong"])
+def test_every_scenario_finds_what_is_broken(prove, full, way):
+    kinds = [kind for kind in RUN if full or kind.name in SOME]
+    report = prove(kinds, breaking(BREAKS[way]))
+    assert not report.passed
+    check_found(report, kinds, way)
+
+
+def test_every_scenario_that_hangs_is_given_up(own_site, monkeypatch):
+    clock, goes_on = ManualClock(), threading.Event()
 
     def hang(url, names):
         clock.advance(LIMIT_SECONDS + 1)
         goes_on.wait()
 
-    with make_site(hang) as site:
-        kinds = chosen(["kill-add", "crash", "damage"])
-        proof = Proof(site, kinds, clock=clock)
-        report = proof.run()
-        goes_on.set()
-        proof.join()
+    monkeypatch.setattr(own_site, "_sabotage", hang)
+    kinds = chosen(["kill-add", "crash", "damage"])
+    proof = Proof(own_site, kinds, clock=clock)
+    report = proof.run()
+    goes_on.set()
+    proof.join()
     assert faults_of(report) == {kind.name: {"hung": 1} for kind in kinds}
 
 
-def test_a_call_that_comes_back_late_is_found(make_site, monkeypatch):
+def test_a_call_that_comes_back_late_is_found(prove, monkeypatch):
     monkeypatch.setattr("semlex.proof.interruptions.LATE_SECONDS", -1.0)
-    with make_site() as site:
-        report = Proof(site, chosen(["black-hole"])).run()
-    assert faults_of(report) == {"black-hole": {"hung": 1}}
+    assert faults_of(prove(chosen(["black-hole"]))) == {"black-hole": {"hung": 1}}
 
 
-def test_an_answer_that_lacks_a_hit_is_found(make_site, monkeypatch):
+def test_an_answer_that_lacks_a_hit_is_found(prove, monkeypatch):
     """Whatever the tables have."""
     compare = check.compare_scores
     monkeypatch.setattr(
         check, "compare_scores", lambda found, wanted, query: compare(dict(list(found.items())[1:]), wanted, query)
     )
     names = ["kill-delete", "kill-optimize", "together"]
-    with make_site() as site:
-        report = Proof(site, chosen(names)).run()
-    assert faults_of(report) == {key: {"wrong": 1} for key in names}
+    assert faults_of(prove(chosen(names))) == {key: {"wrong": 1} for key in names}
 
 
 # --- the user's server ------------------------------------------------------------------------------------------------
@@ -180,17 +195,17 @@ def test_a_users_server_is_left_as_it_was(shell, database_url, tmp_path):
     assert (report["passed"], report["seed"]) == (True, 7)
     assert [one["name"] for one in report["scenarios"]] == ["kill-index", "kill-add", "hostile"]
     assert set(report["not_run"]) == {"crash"}
-    assert "kill-index" in (tmp_path / "page.html").read_text()
+    page = (tmp_path / "page.html").read_text()
+    assert "kill-index" in page
+    assert "passed" in page
     assert schemas(database_url) == before
     table = shell(*options[:2], "kill-add", *options[3:5]).stdout
     assert "passed: 1 try and 1 kill in" in table
 
 
 def test_what_exists_is_refused(shell, database_url):
-    with psycopg.connect(database_url, autocommit=True) as connection:
-        connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(SCHEMA)))
-        assert "--schema" in shell("prove", "--minutes", "0.001", code=2).stderr
-        connection.execute(sql.SQL("DROP SCHEMA {}").format(sql.Identifier(SCHEMA)))
+    execute(database_url, f"CREATE SCHEMA {SCHEMA}")
+    assert "--schema" in shell("prove", "--minutes", "0.001", code=2).stderr
 
 
 @pytest.mark.parametrize(
@@ -211,26 +226,16 @@ def test_wrong_options_are_refused_before_the_first_try(shell, options, message)
 
 
 def test_a_role_without_a_right_is_told_what_to_ask_for(database_url, tmp_path):
-    role = sql.Identifier("plain_prover")
-    with psycopg.connect(database_url, autocommit=True) as connection:
-        had = connection.execute("SELECT FROM pg_extension WHERE extname = 'vector'").fetchone() is not None
-        connection.execute(sql.SQL("CREATE ROLE {} LOGIN").format(role))
-        try:
-            connection.execute("DROP EXTENSION IF EXISTS vector CASCADE")
-            url = make_conninfo(database_url, user="plain_prover")
-            shell, options = Shell(url, tmp_path), ("prove", "--only", "damage", "--minutes", "0.001")
-            assert "CREATE EXTENSION vector;" in shell(*options, code=3).stderr
-            connection.execute("CREATE EXTENSION vector")
-            grant = shell(*options, code=3).stderr.partition("to run: ")[2].strip()
-            assert grant.startswith("GRANT CREATE ON DATABASE")
-            connection.execute(grant.encode())
-            assert "passed" in shell(*options).stdout
-        finally:
-            connection.execute(sql.SQL("DROP OWNED BY {}").format(role))
-            connection.execute(sql.SQL("DROP ROLE {}").format(role))
-            connection.execute("DROP EXTENSION IF EXISTS vector")
-            if had:
-                connection.execute("CREATE EXTENSION vector")
+    execute(database_url, "DROP EXTENSION IF EXISTS vector CASCADE")
+    with new_role(database_url) as role:
+        shell = Shell(make_conninfo(database_url, user=role), tmp_path)
+        options = ("prove", "--only", "damage", "--minutes", "0.001")
+        assert "CREATE EXTENSION vector;" in shell(*options, code=3).stderr
+        execute(database_url, "CREATE EXTENSION vector")
+        grant = shell(*options, code=3).stderr.partition("to run: ")[2].strip()
+        assert grant.startswith("GRANT CREATE ON DATABASE")
+        execute(database_url, grant)
+        assert "passed" in shell(*options).stdout
 
 
 def test_a_report_is_printed_although_the_server_is_gone(shell, monkeypatch):
@@ -348,7 +353,7 @@ def test_a_code_that_a_command_raises_instead_of_an_interrupt_is_kept():
     assert _interrupted(turned)
 
 
-def test_an_interrupted_proof_ends_after_the_tries_that_have_begun(make_site):
+def test_an_interrupted_proof_ends_after_the_tries_that_have_begun(prove):
     told = threading.Event()
 
     def tell(report, seconds):
@@ -357,8 +362,8 @@ def test_an_interrupted_proof_ends_after_the_tries_that_have_begun(make_site):
         else:
             raise KeyboardInterrupt
 
-    with make_site(lambda *_: told.wait()) as site:
-        report = Proof(site, chosen(["kill-add", "kill-delete", "damage"]), seconds=3600, lanes=1, tell=tell).run()
+    kinds = chosen(["kill-add", "kill-delete", "damage"])
+    report = prove(kinds, lambda *_: told.wait(), seconds=3600, lanes=1, tell=tell)
     assert [one.tries for one in report.scenarios] == [1, 0, 0]
     assert verdict(report.to_dict()) == "interrupted, no fault so far"
 

@@ -20,7 +20,7 @@ from semlex.testing import HashEmbedder
 from tests.support.compared_searches import QUESTIONS, compare, many, told
 from tests.support.databases import execute
 from tests.support.keyword_index import check_index
-from tests.support.retrievers import opened
+from tests.support.retrievers import ids_of, opened
 from tests.support.two_models import OtherEmbedder
 from tests.support.waiting import eventually
 
@@ -105,9 +105,7 @@ async def test_a_standby_is_dumped_as_its_primary(pair, tmp_path):
             await client.restore(tmp_path / "standby", "dumps_again")
         async with retriever_of(pair.primary, collection="dumps_again") as again:
             for question in QUESTIONS:
-                assert [hit.id for hit in await again.search(**question)] == [
-                    hit.id for hit in await primary.search(**question)
-                ]
+                assert ids_of(await again.search(**question)) == ids_of(await primary.search(**question))
 
 
 async def test_a_program_of_the_old_model_goes_on(pair, monkeypatch):

@@ -106,30 +106,18 @@ def test_killed_and_paused_workers_lose_nothing(database_url, tmp_path, full, wa
                     stopped.until_said("done" if moment == DONE else "lost")
                     assert book.jobs.submit("optimize").wait(LIMIT).state == "done"  # it goes on to work
                     connection.execute("DELETE FROM public.ended WHERE job_id <> ALL(%s::uuid[])", [[*expected]])
-            check_all_done_once(connection, expected)
-            check_effects(book, connection, round_)
-            check_claims(connection)
-
-
-def check_all_done_once(connection, expected):
-    ended = connection.execute("SELECT job_id::text, state FROM public.ended").fetchall()
-    assert {state for _, state in ended} == {"done"}
-    assert Counter(job_id for job_id, _ in ended) == dict.fromkeys(expected, 1)
-
-
-def check_effects(book, connection, round_):
-    assert count_faults(connection, "book") == {"a chunk without a document": 2 * ADDED + 1}  # what was added has none
-    assert book.count({"round": round_}) == 2 * ADDED
-    assert book.count() == 2 * ADDED + 3 * INDEXED + 1
-    assert book.count('@source_document == "0.md"') == INDEXED
-    texts = connection.execute("SELECT chunk_text FROM semlex.book_chunk WHERE source_document = '0.md'").fetchall()
-    assert all(f"Round {round_} in" in text for (text,) in texts)
-
-
-def check_claims(connection):
-    """Every taking had a number of its own, so that no attempt is without one."""
-    row = connection.execute("SELECT count(*) FROM semlex.job WHERE attempts > fence").fetchone()
-    assert row == (0,)
+            ended = connection.execute("SELECT job_id::text, state FROM public.ended").fetchall()
+            assert {state for _, state in ended} == {"done"}
+            assert Counter(job_id for job_id, _ in ended) == dict.fromkeys(expected, 1)
+            # What was added has no document.
+            assert count_faults(connection, "book") == {"a chunk without a document": 2 * ADDED + 1}
+            assert book.count({"round": round_}) == 2 * ADDED
+            assert book.count() == 2 * ADDED + 3 * INDEXED + 1
+            assert book.count('@source_document == "0.md"') == INDEXED
+            texts = connection.execute("SELECT chunk_text FROM semlex.book_chunk WHERE source_document = '0.md'")
+            assert all(f"Round {round_} in" in text for (text,) in texts.fetchall())
+            # Every taking had a number of its own, so that no attempt is without one.
+            assert connection.execute("SELECT count(*) FROM semlex.job WHERE attempts > fence").fetchone() == (0,)
 
 
 def test_workers_that_are_cut_off_come_back(database_url, tmp_path, server_url):

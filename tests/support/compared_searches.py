@@ -25,15 +25,14 @@ QUESTIONS = (
 
 
 def many(count, start=0, text=""):
-    """Documents with numbers in ids, texts and metadata."""
-    numbers = random.Random(f"{text} {start}")
+    """Documents of random words; those that begin with a text are unique by their number."""
+    numbers = random.Random(f"{text} {start}" if text else start)
+    contents = (" ".join(numbers.choices(WORDS, k=8)) for _ in range(count))
     return [
         Document(
-            f"{text} {' '.join(numbers.choices(WORDS, k=8))} n{number}".strip(),
-            {"number": number, "even": number % 2 == 0},
-            id=f"d{number}",
+            f"{text} {words} n{number}" if text else words, {"number": number, "even": not number % 2}, f"d{number}"
         )
-        for number in range(start, start + count)
+        for number, words in enumerate(contents, start)
     ]
 
 
