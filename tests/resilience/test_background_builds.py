@@ -6,7 +6,6 @@ import asyncio
 from contextlib import suppress
 from functools import partial
 
-import psycopg
 import pytest
 
 from semlex.proof.transaction_pooler import TransactionPooler
@@ -53,10 +52,8 @@ async def interrupted(url):
                 raise ZeroDivisionError
 
 
-async def no_build(url):
-    async with await psycopg.AsyncConnection.connect(url) as connection:
-        cursor = await connection.execute("SELECT FROM pg_stat_progress_create_index")
-        return await cursor.fetchone() is None
+def no_build(url):
+    return execute(url, "SELECT FROM pg_stat_progress_create_index") == []
 
 
 async def test_a_load_returns_when_its_rows_are_found(database_url):
@@ -176,7 +173,7 @@ async def test_a_build_waits_until_no_load_follows(database_url, monkeypatch):
         for _ in range(3):
             await filled(retriever, ROWS)
             clock.advance(1.5)
-        assert await no_build(database_url)
+        assert no_build(database_url)
         assert await validity(retriever) == {}
         assert retriever.indexes.building
         clock.advance(2.0)

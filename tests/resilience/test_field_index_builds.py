@@ -16,6 +16,7 @@ from semlex.store.indexes.options import NoIndex
 from semlex.store.query.health import find_problems
 from semlex.store.schema.locks import TABLE_SECONDS, TELL_SECONDS
 from semlex.types.documents import Document
+from tests.support.databases import execute
 from tests.support.index_builds import held_build
 from tests.support.manual_clock import ManualClock
 from tests.support.retrievers import opened
@@ -56,13 +57,10 @@ async def test_writers_go_on_while_an_index_is_built(database_url, caplog):
         assert await retriever.count("year >= 2000") == 1
 
 
-async def field_index(connection, table):
-    """The name of a table's complete index of a field."""
-    statement = (
-        "SELECT relname FROM pg_index JOIN pg_class ON oid = indexrelid "
-        "WHERE indrelid = %s::regclass AND indisvalid AND relname ~ 'field'"
-    )
-    return await (await connection.execute(statement, [table])).fetchone()
+FIELD_INDEX = """
+    SELECT FROM pg_index JOIN pg_class ON oid = indexrelid
+    WHERE indrelid = %s::regclass AND indisvalid AND relname ~ 'field'
+"""
 
 
 @pytest.mark.parametrize(("partitions", "table"), [(0, "built_chunk"), (2, "built_chunk_p0")])
@@ -77,7 +75,8 @@ async def test_an_ended_build_is_shown_and_built_again(database_url, partitions,
             task = asyncio.create_task(retriever.fields.add("year", "text", force=True))
             backend = await held_build(database_url, f"semlex.{table}")
             if partitions:  # whose other index is built beside it, and would be ended on the way
-                await eventually(lambda: field_index(other, "semlex.built_chunk_p1"), "the other partition's index")
+                other_partition = (database_url, FIELD_INDEX, ["semlex.built_chunk_p1"])
+                await eventually(lambda: execute(*other_partition), "the other partition's index")
             await other.execute("SELECT pg_terminate_backend(%s)", [backend])
             with pytest.raises(StoreError):
                 await task
