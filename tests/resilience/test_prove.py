@@ -112,6 +112,7 @@ def check_found(report, kinds, way):
     assert {name: counts for name, counts in found.items() if counts != {way: 1}}.keys() <= OF_DOCUMENTS
 
 
+@pytest.mark.timeout(900)
 def test_every_scenario_finds_nothing_and_then_what_is_lost(prove, monkeypatch):
     """In place of one try there are two: the first is left alone, the second is damaged."""
     whole, kills, lose = {}, [], breaking(BREAKS["lost"])

@@ -11,8 +11,6 @@ QUESTIONS = (
     {"query": "yellow fruit", "mode": "keyword"},
     {"query": "yellow fruit", "mode": "vector"},
     {"query": "yellow fruit"},
-    {"query": "yellow fruit", "fusion": "rrf", "top_k": 50},
-    {"query": "yellow fruit", "fusion": "linear", "deadline": 60.0},
     {"query": "key rotation", "fusion": "rrf", "top_k": 50, "deadline": 60.0},
     {"query": "key rotation", "fusion": "linear", "top_k": 100},
     {"query": "key rotation", "deadline": 60.0, "top_k": 100},
@@ -56,14 +54,13 @@ async def compare(one, other, check=bool):
 
     for question in QUESTIONS:
         await same("search", **question)
-    queries = ["cat", "yellow fruit", "key rotation"]
+    queries = ["cat", "yellow fruit"]
     for query, found in zip(queries, await one.search_many(queries, 5), strict=True):
         check(found)
         assert told(found) == told(await other.search(query, 5)), query
     await same("search_page", (await other.search("key rotation", 5, max_results=20)).next_cursor)
-    for query in ("cat", "key rotation"):
-        for name in ("d1", "d399", "missing"):
-            assert await one.why(name, query) == await other.why(name, query)
+    for name in ("d1", "d399", "missing"):
+        assert await one.why(name, "key rotation") == await other.why(name, "key rotation")
     for query in (None, "cat"):
         assert await one.fields.facets(["even"], query=query) == await other.fields.facets(["even"], query=query)
     assert await one.get(["d1", "missing", "d2"]) == await other.get(["d1", "missing", "d2"])
