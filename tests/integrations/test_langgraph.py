@@ -19,14 +19,14 @@ class State(TypedDict, total=False):
     documents: list[Any]
 
 
-def graph(retriever: DocumentRetriever) -> Any:
-    async def retrieve(state: State) -> State:
+def graph(retriever):
+    async def retrieve(state):
         return {"documents": await retriever.search(state["question"], top_k=1)}
 
     return compiled(retrieve, State)
 
 
-async def test_a_node_retrieves(database_url: str) -> None:
+async def test_a_node_retrieves(database_url):
     async with PostgreSQLRetriever(database_url, HashEmbedder(dimensions=32)) as retriever:
         assert isinstance(retriever, DocumentRetriever)
         await retriever.add_documents(
@@ -37,7 +37,7 @@ async def test_a_node_retrieves(database_url: str) -> None:
     assert isinstance(state["documents"][0], Document)
 
 
-def compiled(node: Any, state: Any) -> Any:
+def compiled(node, state):
     builder = StateGraph(state)
     builder.add_node("node", node)
     builder.add_edge(START, "node")
@@ -45,7 +45,7 @@ def compiled(node: Any, state: Any) -> Any:
     return builder.compile()
 
 
-async def test_the_filter_of_a_node_may_come_from_state_and_config(database_url: str) -> None:
+async def test_the_filter_of_a_node_may_come_from_state_and_config(database_url):
     with SyncRetriever(database_url, "none") as retriever:
         owners = {"ann": "a key of ann", "bob": "a key of bob"}
         retriever.add_texts(owners.values(), ids=list(owners), metadata=[{"owner": name} for name in owners])
@@ -72,9 +72,7 @@ async def test_the_filter_of_a_node_may_come_from_state_and_config(database_url:
         ("key", "a key of ann", "success"),
     ],
 )
-async def test_a_model_reads_what_is_wrong_with_its_search(
-    database_url: str, query: str, said: str, status: str
-) -> None:
+async def test_a_model_reads_what_is_wrong_with_its_search(database_url, query, said, status):
     with SyncRetriever(database_url, "none") as retriever:
         retriever.add_texts(["a key of ann"])
         handbook = retrieval_tool(retriever, "handbook", "Searches the handbook.")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -23,16 +22,14 @@ INTEGRATIONS = {**{name.removesuffix("_core"): name for name in FRAMEWORKS}, "la
 
 
 @pytest.fixture(autouse=True)
-def _forget_integrations(monkeypatch: pytest.MonkeyPatch) -> None:
+def _forget_integrations(monkeypatch):
     for name in list(sys.modules):
         if name.partition(".")[0] in FRAMEWORKS or name.startswith("semlex.integrations."):
             monkeypatch.delitem(sys.modules, name)
 
 
 @pytest.mark.parametrize(("integration", "module"), INTEGRATIONS.items())
-def test_a_missing_framework_is_named_with_its_extra(
-    monkeypatch: pytest.MonkeyPatch, integration: str, module: str
-) -> None:
+def test_a_missing_framework_is_named_with_its_extra(monkeypatch, integration, module):
     monkeypatch.setattr(sys, "meta_path", [Without(module), *sys.meta_path])
     with pytest.raises(MissingExtraError) as caught:
         importlib.import_module(f"semlex.integrations.{integration}")
@@ -43,9 +40,7 @@ def test_a_missing_framework_is_named_with_its_extra(
 
 
 @pytest.mark.parametrize(("integration", "module"), INTEGRATIONS.items())
-def test_a_framework_that_is_broken_says_itself_what_it_lacks(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, integration: str, module: str
-) -> None:
+def test_a_framework_that_is_broken_says_itself_what_it_lacks(monkeypatch, tmp_path, integration, module):
     (tmp_path / module).mkdir()
     (tmp_path / module / "__init__.py").write_text("import something_that_it_needs\n")
     monkeypatch.syspath_prepend(tmp_path)
@@ -54,7 +49,7 @@ def test_a_framework_that_is_broken_says_itself_what_it_lacks(
 
 
 @pytest.mark.slow
-def test_what_integrations_share_needs_no_framework() -> None:
+def test_what_integrations_share_needs_no_framework():
     program = "import sys; sys.modules['langchain_core'] = None; import semlex, semlex.integrations.calls"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -63,9 +58,9 @@ def test_what_integrations_share_needs_no_framework() -> None:
 class Without:
     """Finds no module of a framework, though it were installed."""
 
-    def __init__(self, module: str) -> None:
+    def __init__(self, module):
         self.module = module
 
-    def find_spec(self, name: str, *_: object) -> None:
+    def find_spec(self, name, *_):
         if name.partition(".")[0] == self.module:
             raise ModuleNotFoundError(name=name)

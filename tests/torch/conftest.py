@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import weakref
-from pathlib import Path
 
 import pytest
 
-from semlex.models.files import ModelFolder, find_model
+from semlex.models.files import find_model
 from semlex.models.local import shared_weights, transformer
 from semlex.models.local.forward import ReferenceForward
 from tests.support import tiny_qwen3
@@ -15,18 +14,18 @@ from tests.support.watched_model import Watched
 
 
 @pytest.fixture(scope="session")
-def embedder_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def embedder_folder(tmp_path_factory):
     """A tiny embedding model of the Qwen3 architecture, which no test changes."""
     return tiny_qwen3.write_embedder(tmp_path_factory.mktemp("qwen3") / "embedder")
 
 
 @pytest.fixture(scope="session")
-def folder(embedder_folder: Path) -> ModelFolder:
+def folder(embedder_folder):
     return find_model(str(embedder_folder))
 
 
 @pytest.fixture
-def nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def nothing_remembered(monkeypatch):
     """Neither weights nor outcomes of self-tests are left from other tests."""
     monkeypatch.setattr(shared_weights, "_outcomes", {})
     monkeypatch.setattr(shared_weights, "_shared", weakref.WeakValueDictionary())
@@ -34,7 +33,7 @@ def nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def watched(nothing_remembered: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def watched(nothing_remembered, monkeypatch):
     """Models may run in the watched form."""
     for module in (shared_weights, transformer):
         monkeypatch.setattr(module, "FORWARDS", {"watched": Watched, "reference": ReferenceForward})

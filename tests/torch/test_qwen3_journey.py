@@ -14,12 +14,12 @@ PAGE = "# Keys\n\nRotate a key every ninety days.\n\n# Fruit\n\nA banana is yell
 
 
 @pytest.fixture
-def models(tmp_path: Path) -> tuple[str, str]:
+def models(tmp_path):
     root = tmp_path / "models"
     return str(tiny_qwen3.write_embedder(root / "embedder")), str(tiny_qwen3.write_reranker(root / "reranker"))
 
 
-async def test_index_search_and_rerank(database_url: str, models: tuple[str, str], tmp_path: Path) -> None:
+async def test_index_search_and_rerank(database_url, models, tmp_path):
     embedder, reranker = models
     docs = tmp_path / "docs"
     docs.mkdir()
@@ -50,12 +50,12 @@ async def test_index_search_and_rerank(database_url: str, models: tuple[str, str
             pass
 
 
-def make_room(config: Path) -> None:
+def make_room(config):
     """Lets a model read texts of the default length."""
     config.write_text(config.read_text().replace(f": {tiny_qwen3.MAX_POSITIONS}", ": 8192"))
 
 
-async def test_a_shorter_vector_is_remembered_by_the_collection(database_url: str, models: tuple[str, str]) -> None:
+async def test_a_shorter_vector_is_remembered_by_the_collection(database_url, models):
     embedder, _ = models
     make_room(Path(embedder, "config.json"))
     short = Qwen3EmbeddingEncoder(embedder, "cpu", max_length=1024, dimensions=32)
@@ -70,7 +70,7 @@ async def test_a_shorter_vector_is_remembered_by_the_collection(database_url: st
             assert len(await retriever.search("banana", mode="vector")) == 2
 
 
-async def test_many_searches_equal_single_ones(database_url: str, models: tuple[str, str]) -> None:
+async def test_many_searches_equal_single_ones(database_url, models):
     queries = ["banana", "what colour is the night over the sea?", "a", "ships " * 40]
     texts = ["A banana is yellow.", "Night.", "Ships sail the sea.", "Rotate a key every ninety days."]
     encoder = Qwen3EmbeddingEncoder(models[0], "cpu", max_length=1024)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import django
 import pytest
 from django.conf import settings
@@ -24,7 +22,7 @@ django.setup()
 
 
 @pytest.fixture
-def shop(database_url: str) -> Iterator[None]:
+def shop(database_url):
     from semlex.integrations.django.clients import close_clients
 
     given, connection = conninfo_to_dict(database_url), connections["default"]

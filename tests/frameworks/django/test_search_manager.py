@@ -15,12 +15,11 @@ import semlex.integrations.django
 from semlex.errors import ConfigurationError
 from semlex.integrations.django import FollowTable, SearchManager
 from semlex.integrations.django.clients import client_of
-from tests.frameworks.django.shop.models import Article
 
 pytestmark = pytest.mark.usefixtures("shop")
 
 
-def filled(rows: int = 30) -> type[Article]:
+def filled(rows=30):
     from tests.frameworks.django.shop.models import Article, Author
 
     author = Author.objects.create(name="ann")
@@ -32,7 +31,7 @@ def filled(rows: int = 30) -> type[Article]:
     return Article
 
 
-def test_instances_come_in_the_order_of_their_hits() -> None:
+def test_instances_come_in_the_order_of_their_hits():
     articles = filled()
     with CaptureQueriesContext(connection) as captured:
         found = articles.search.query("title 7 apple").select_related("author")[:10]
@@ -53,11 +52,11 @@ def test_instances_come_in_the_order_of_their_hits() -> None:
     assert [one.pk for one in awaited] == [one.pk for one in rows]
 
 
-async def gathered(articles: type[Article]) -> list[Article]:
+async def gathered(articles):
     return [one async for one in articles.search.query("apple")]
 
 
-def test_conditions_of_django_and_of_semlex() -> None:
+def test_conditions_of_django_and_of_semlex():
     articles = filled(140)
     query = articles.search.query("apple")
     assert len(query.filter(tenant=1)[:40]) == 40
@@ -77,7 +76,7 @@ def test_conditions_of_django_and_of_semlex() -> None:
     assert not query.filter(tenant=1)
 
 
-def test_a_search_is_in_the_transaction_of_django() -> None:
+def test_a_search_is_in_the_transaction_of_django():
     articles = filled(5)
 
     class RollbackError(Exception):
@@ -93,7 +92,7 @@ def test_a_search_is_in_the_transaction_of_django() -> None:
     assert len(articles.search.query("apple")) == 5
 
 
-def test_keys_of_every_kind_and_tables_with_triggers() -> None:
+def test_keys_of_every_kind_and_tables_with_triggers():
     from tests.frameworks.django.shop.models import Line, Page
 
     Page.objects.bulk_create(Page(text=f"apple {number}") for number in range(3))
@@ -107,7 +106,7 @@ def test_keys_of_every_kind_and_tables_with_triggers() -> None:
     assert [one.pk for one in found] == last
 
 
-def test_the_operation_of_a_migration() -> None:
+def test_the_operation_of_a_migration():
     tables = client_of("default").collection("shelf").tables
     assert [one.table.name for one in tables.followed()] == ["pages", "shop_article", "shop_line"]
     assert tables.followed()[1].table.text == ("title", "text")
@@ -124,7 +123,7 @@ def test_the_operation_of_a_migration() -> None:
     assert operation.describe() == "Follow the table of Page in the collection shelf"
 
 
-def test_the_command_reports_and_refuses(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_reports_and_refuses(capsys):
     articles = filled(3)
     articles.objects.create(title="new", body="pear")
     call_command("semlex_sync", "shop.Article", "--dry-run")
@@ -141,7 +140,7 @@ def test_the_command_reports_and_refuses(capsys: pytest.CaptureFixture[str]) -> 
         call_command("semlex_sync", "shop.Author")
 
 
-def test_what_would_lose_the_order_or_a_bound() -> None:
+def test_what_would_lose_the_order_or_a_bound():
     articles = filled(1)
     rows = articles.search.query("apple")
     for name in ("order_by", "values", "delete", "update", "aggregate", "union"):
@@ -153,4 +152,4 @@ def test_what_would_lose_the_order_or_a_bound() -> None:
     with pytest.raises(IndexError):
         rows[5]
     with pytest.raises(ConfigurationError, match="collection"):
-        SearchManager(collection=3)  # type: ignore[arg-type]
+        SearchManager(collection=3)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-from pathlib import Path
 
 from semlex import Document, SyncClient
 from semlex.server.app import create_app
@@ -35,7 +34,7 @@ assert passages.sources[0].number == 1
 """
 
 
-def test_a_generated_client_searches_and_its_hits_have_types(database_url: str, tmp_path: Path) -> None:
+def test_a_generated_client_searches_and_its_hits_have_types(database_url, tmp_path):
     with SyncClient(database_url, embedding_model=HashEmbedder(), use_reranking=False) as client:
         client.collection(COLLECTION).add_documents([Document("A key is rotated.", {"year": 2020}, "keys")])
     openapi = create_app(source=FixedSettings(settings_for())).openapi()

@@ -19,7 +19,7 @@ TEMPLATE = """{% for document in documents %}- {{ document.content }} ({{ docume
 {% endfor %}Question: {{ question }}"""
 
 
-def embedded(text: str) -> list[float]:
+def embedded(text):
     counts = [float(text.lower().count(word)) for word in WORDS] + [0.25]
     norm = sum(count * count for count in counts) ** 0.5
     return [count / norm for count in counts]
@@ -52,7 +52,7 @@ DOCUMENTS = [
 ]
 
 
-def run(document_store: Any, retriever: Any) -> dict[str, Any]:
+def run(document_store, retriever):
     """Does what a user does, and says what came of it."""
     indexing = Pipeline()
     indexing.add_component("splitter", DocumentSplitter(split_by="period", split_length=1))
@@ -60,7 +60,7 @@ def run(document_store: Any, retriever: Any) -> dict[str, Any]:
     indexing.add_component("writer", DocumentWriter(document_store, policy=DuplicatePolicy.OVERWRITE))
     indexing.connect("splitter", "embedder")
     indexing.connect("embedder", "writer")
-    said: dict[str, Any] = {"written": [indexing.run({"documents": DOCUMENTS})["writer"] for _ in range(2)]}
+    said = {"written": [indexing.run({"documents": DOCUMENTS})["writer"] for _ in range(2)]}
     said["count"] = document_store.count_documents()
 
     asking = Pipeline()
@@ -70,7 +70,7 @@ def run(document_store: Any, retriever: Any) -> dict[str, Any]:
     asking.connect("embedder.embedding", "retriever.query_embedding")
     asking.connect("retriever.documents", "prompt.documents")
 
-    def ask(question: str, **options: Any) -> dict[str, Any]:
+    def ask(question, **options):
         inputs = {"embedder": {"text": question}, "retriever": options, "prompt": {"question": question}}
         return asking.run(inputs, include_outputs_from={"retriever"})
 

@@ -9,7 +9,6 @@ import pytest
 
 os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "False"  # nothing leaves this machine; read when Haystack is imported
 
-from collections.abc import Iterator
 
 from haystack.utils import Secret
 
@@ -17,6 +16,6 @@ from semlex.integrations.haystack import SemlexDocumentStore
 
 
 @pytest.fixture
-def document_store(database_url: str) -> Iterator[SemlexDocumentStore]:
+def document_store(database_url):
     with closing(SemlexDocumentStore(Secret.from_token(database_url))) as store:
         yield store

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import closing
-from typing import Any
 
 import pytest
 from haystack import Document
@@ -16,7 +14,7 @@ from hypothesis import strategies as st
 from semlex.integrations.haystack import SemlexDocumentStore
 
 # One type a field, as their reading wants it: it raises where a number meets a text.
-VALUES: dict[str, list[Any]] = {
+VALUES = {
     "number": [0, 1, 1.5, -3, 2**53 + 1],
     "name": ["", "a", "A", "a%", "o'k", "' OR '1'='1", "é", '"'],
     "date": ["1969-07-21T20:17:40", "1972-12-11T19:54:58", "2026-01-31T00:00:00"],
@@ -28,7 +26,7 @@ NESTED = {"deep.name": ["x", "y"]}
 ORDERED = ("number", "date")
 
 
-def nested(meta: dict[str, Any]) -> dict[str, Any]:
+def nested(meta):
     inner = meta.pop("deep.name", None)
     return meta if inner is None else {**meta, "deep": {"name": inner}}
 
@@ -39,7 +37,7 @@ metas = st.fixed_dictionaries(
 
 
 @st.composite
-def conditions(draw: st.DrawFn) -> dict[str, Any]:
+def conditions(draw):
     name = draw(st.sampled_from([*VALUES, *NESTED, "none"]))
     values = st.one_of(st.none(), st.sampled_from((VALUES | NESTED).get(name, [1, "a"])))
     operators = ["==", "!=", "in", "not in", *(["<", "<=", ">", ">="] if name in ORDERED else [])]
@@ -48,7 +46,7 @@ def conditions(draw: st.DrawFn) -> dict[str, Any]:
     return {"field": f"meta.{name}", "operator": operator, "value": value}
 
 
-def groups(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+def groups(inner):
     return st.fixed_dictionaries(
         {"operator": st.sampled_from(["AND", "OR", "NOT"]), "conditions": st.lists(inner, max_size=3)}
     )
@@ -58,15 +56,13 @@ trees = st.recursive(conditions(), groups, max_leaves=6)
 
 
 @pytest.fixture(scope="module")
-def store(module_database: str) -> Iterator[SemlexDocumentStore]:
+def store(module_database):
     with closing(SemlexDocumentStore(Secret.from_token(module_database))) as made:
         yield made
 
 
 @given(rows=st.lists(metas, min_size=1, max_size=8), filters=st.lists(trees, min_size=1, max_size=6))
-def test_filters_mean_what_haystack_says(
-    store: SemlexDocumentStore, rows: list[dict[str, Any]], filters: list[dict[str, Any]]
-) -> None:
+def test_filters_mean_what_haystack_says(store, rows, filters):
     store.delete_all_documents()
     documents = [Document(id=f"{row}", content="text", meta=meta) for row, meta in enumerate(rows)]
     store.write_documents(documents)
@@ -77,7 +73,7 @@ def test_filters_mean_what_haystack_says(
 
 
 @pytest.mark.parametrize("operator", ["==", "!=", "in", "not in"])
-def test_ids(store: SemlexDocumentStore, operator: str) -> None:
+def test_ids(store, operator):
     store.delete_all_documents()
     documents = [Document(id=one, content="text") for one in ("a", "b", "c's")]
     store.write_documents(documents)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from haystack.errors import FilterError
 
@@ -11,11 +9,11 @@ from semlex.filters.forms import filter_tree
 from semlex.integrations.haystack import tree_of_haystack
 
 
-def one(operator: str, value: Any, field: str = "meta.number") -> dict[str, Any]:
+def one(operator, value, field="meta.number"):
     return {"field": field, "operator": operator, "value": value}
 
 
-def group(operator: str, *conditions: dict[str, Any]) -> dict[str, Any]:
+def group(operator, *conditions):
     return {"operator": operator, "conditions": list(conditions)}
 
 
@@ -37,7 +35,7 @@ def group(operator: str, *conditions: dict[str, Any]) -> dict[str, Any]:
     ],
     ids=str,
 )  # fmt: skip
-def test_a_filter_is_converted(filters: dict[str, Any], text: str) -> None:
+def test_a_filter_is_converted(filters, text):
     assert repr(tree_of_haystack(filters)) == repr(filter_tree(text))
 
 
@@ -50,13 +48,13 @@ def test_a_filter_is_converted(filters: dict[str, Any], text: str) -> None:
     ],
     ids=str,
 )  # fmt: skip
-def test_what_haystack_refuses_is_refused(filters: dict[str, Any]) -> None:
+def test_what_haystack_refuses_is_refused(filters):
     with pytest.raises(FilterError):
         tree_of_haystack(filters)
 
 
-def test_a_filter_that_is_nested_too_deep_is_refused() -> None:
-    filters: dict[str, Any] = {"field": "meta.a", "operator": "==", "value": 1}
+def test_a_filter_that_is_nested_too_deep_is_refused():
+    filters = {"field": "meta.a", "operator": "==", "value": 1}
     for depth in range(5_000):
         if depth == 60:
             tree_of_haystack(filters)

@@ -6,11 +6,11 @@ from haystack import Pipeline
 from haystack.components.retrievers.in_memory import InMemoryEmbeddingRetriever
 from haystack.document_stores.in_memory import InMemoryDocumentStore
 
-from semlex.integrations.haystack import SemlexDocumentStore, SemlexEmbeddingRetriever, SemlexHybridRetriever
+from semlex.integrations.haystack import SemlexEmbeddingRetriever, SemlexHybridRetriever
 from tests.frameworks.haystack.birds_program import WordTextEmbedder, run
 
 
-def test_the_program_says_the_same_with_both_stores(document_store: SemlexDocumentStore) -> None:
+def test_the_program_says_the_same_with_both_stores(document_store):
     in_memory = InMemoryDocumentStore(embedding_similarity_function="cosine")
     expected = run(in_memory, InMemoryEmbeddingRetriever(in_memory))
     assert expected["late"]
@@ -18,7 +18,7 @@ def test_the_program_says_the_same_with_both_stores(document_store: SemlexDocume
     assert run(document_store, SemlexEmbeddingRetriever(document_store)) == expected
 
 
-async def test_a_pipeline_awaits_its_retriever(document_store: SemlexDocumentStore) -> None:
+async def test_a_pipeline_awaits_its_retriever(document_store):
     run(document_store, SemlexEmbeddingRetriever(document_store))
     pipeline = Pipeline()
     pipeline.add_component("embedder", WordTextEmbedder())

@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import threading
-from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
-from typing import Any
 
 import pytest
 from haystack import Document, Pipeline
@@ -58,35 +55,35 @@ documents = st.builds(
 
 
 @pytest.fixture
-def animals(document_store: SemlexDocumentStore) -> SemlexDocumentStore:
+def animals(document_store):
     assert document_store.write_documents(ANIMALS) == 4
     return document_store
 
 
 @pytest.fixture(scope="module")
-def module_store(module_database: str) -> Iterator[SemlexDocumentStore]:
+def module_store(module_database):
     with closing(SemlexDocumentStore(Secret.from_token(module_database))) as store:
         yield store
 
 
-def ids(found: dict[str, list[Document]]) -> list[str]:
+def ids(found):
     return [one.id for one in found["documents"]]
 
 
 @given(drawn=st.lists(documents, max_size=6, unique_by=lambda one: one.id))
-def test_documents_come_back_equal_and_in_order(module_store: SemlexDocumentStore, drawn: list[Document]) -> None:
+def test_documents_come_back_equal_and_in_order(module_store, drawn):
     module_store.delete_all_documents()
     assert module_store.write_documents(drawn) == len(drawn)
     assert module_store.filter_documents() == drawn
     assert module_store.count_documents() == len(drawn)
 
 
-def test_a_score_is_not_stored(document_store: SemlexDocumentStore) -> None:
+def test_a_score_is_not_stored(document_store):
     document_store.write_documents([Document(id="a", content="text", score=0.5)])
     assert document_store.filter_documents() == [Document(id="a", content="text")]
 
 
-def test_what_cannot_be_stored_is_refused_by_name(document_store: SemlexDocumentStore) -> None:
+def test_what_cannot_be_stored_is_refused_by_name(document_store):
     with pytest.raises(ValidationError) as caught:
         document_store.write_documents(
             [
@@ -110,7 +107,7 @@ def test_what_cannot_be_stored_is_refused_by_name(document_store: SemlexDocument
     assert document_store.count_documents() == 1
 
 
-def test_what_is_refused_of_some_documents_stores_none(document_store: SemlexDocumentStore) -> None:
+def test_what_is_refused_of_some_documents_stores_none(document_store):
     fine = Document(id="a", content="good", embedding=[1.0, 0.0])
     for wrong, field in (
         (Document(id="b", content=""), "content"),
@@ -123,8 +120,8 @@ def test_what_is_refused_of_some_documents_stores_none(document_store: SemlexDoc
 
 
 @pytest.mark.parametrize("vector", [None, [1.0, 0.0]])
-def test_policies(document_store: SemlexDocumentStore, vector: list[float] | None) -> None:
-    def one(content: str) -> Document:
+def test_policies(document_store, vector):
+    def one(content):
         return Document(id="a", content=content, embedding=vector)
 
     other = Document(id="b", content="other", embedding=[0.0, 1.0])
@@ -146,7 +143,7 @@ def test_policies(document_store: SemlexDocumentStore, vector: list[float] | Non
     assert write([], DuplicatePolicy.OVERWRITE) == 0
 
 
-def test_an_update_keeps_text_and_embedding(animals: SemlexDocumentStore) -> None:
+def test_an_update_keeps_text_and_embedding(animals):
     assert animals.update_by_filter(CATS, {"kind": "pet", "seen": 3}) == 2
     found = {one.id: one for one in animals.filter_documents()}
     assert found["lion"].meta == {"kind": "pet", "seen": 3}
@@ -156,11 +153,11 @@ def test_an_update_keeps_text_and_embedding(animals: SemlexDocumentStore) -> Non
     assert ids(SemlexKeywordRetriever(animals).run("jungle")) == ["tiger"]
 
 
-def test_deleting_needs_a_filter(animals: SemlexDocumentStore) -> None:
+def test_deleting_needs_a_filter(animals):
     for nothing in ({}, None):
         with pytest.raises(ConfigurationError, match="filters"):
-            animals.delete_by_filter(nothing)  # type: ignore[arg-type]
-    empty: dict[str, Any] = {"operator": "AND", "conditions": []}
+            animals.delete_by_filter(nothing)
+    empty = {"operator": "AND", "conditions": []}
     for always in (
         empty,
         {"operator": "OR", "conditions": [CATS, empty]},
@@ -177,7 +174,7 @@ def test_deleting_needs_a_filter(animals: SemlexDocumentStore) -> None:
     assert [one.id for one in animals.filter_documents()] == ["tiger"]
 
 
-def test_retrievers_name_their_scores(animals: SemlexDocumentStore, database_url: str) -> None:
+def test_retrievers_name_their_scores(animals, database_url):
     by_vectors = SemlexEmbeddingRetriever(animals).run([1.0, 0.0, 0.0], top_k=2)
     by_words = SemlexKeywordRetriever(animals).run("lion sky please explain")
     by_both = SemlexHybridRetriever(animals).run("owl", [0.0, 0.0, 1.0], top_k=3)
@@ -205,7 +202,7 @@ def test_retrievers_name_their_scores(animals: SemlexDocumentStore, database_url
     )
 
 
-def test_filters_are_replaced_or_merged(animals: SemlexDocumentStore) -> None:
+def test_filters_are_replaced_or_merged(animals):
     not_lion = {"field": "id", "operator": "!=", "value": "lion"}
     vector = [1.0, 0.0, 0.0]
     replaced = SemlexEmbeddingRetriever(animals, filters=CATS)
@@ -219,7 +216,7 @@ def test_filters_are_replaced_or_merged(animals: SemlexDocumentStore) -> None:
     assert ids(SemlexHybridRetriever(animals).run("hunts", vector, filters=CATS)) == ["lion", "tiger"]
 
 
-def test_hybrid_weighs_cuts_and_reranks(animals: SemlexDocumentStore, database_url: str) -> None:
+def test_hybrid_weighs_cuts_and_reranks(animals, database_url):
     words_alone = SemlexHybridRetriever(animals, alpha=0.0).run("owl", [1.0, 0.0, 0.0], top_k=1)
     vectors_alone = SemlexHybridRetriever(animals, alpha=1.0).run("owl", [1.0, 0.0, 0.0], top_k=1)
     assert (ids(words_alone), ids(vectors_alone)) == (["owl"], ["lion"])
@@ -234,26 +231,26 @@ def test_hybrid_weighs_cuts_and_reranks(animals: SemlexDocumentStore, database_u
     assert scores[-1] < scores[0]
 
 
-def loops() -> set[threading.Thread]:
+def loops():
     return {one for one in threading.enumerate() if one.name == "semlex-loop"}
 
 
-async def test_first_calls_of_many_tasks_share_a_client(document_store: SemlexDocumentStore) -> None:
+async def test_first_calls_of_many_tasks_share_a_client(document_store):
     before = loops()
     counts = await asyncio.gather(*(document_store.count_documents_async() for _ in range(8)))
     assert counts == [0] * 8
     assert len(loops() - before) == 1
 
 
-def test_an_empty_store_finds_nothing(document_store: SemlexDocumentStore) -> None:
+def test_an_empty_store_finds_nothing(document_store):
     assert SemlexEmbeddingRetriever(document_store).run([1.0, 0.0]) == {"documents": []}
     assert SemlexKeywordRetriever(document_store).run("lion") == {"documents": []}
     assert SemlexHybridRetriever(document_store).run("lion", [1.0, 0.0]) == {"documents": []}
 
 
-def test_wrong_arguments_are_refused(animals: SemlexDocumentStore) -> None:
+def test_wrong_arguments_are_refused(animals):
     with pytest.raises(ConfigurationError, match="document_store"):
-        SemlexKeywordRetriever("store")  # type: ignore[arg-type]
+        SemlexKeywordRetriever("store")
     with pytest.raises(ValidationError, match="top_k"):
         SemlexKeywordRetriever(animals).run("lion", top_k=0)
     with pytest.raises(ValidationError, match="vector"):
@@ -263,10 +260,10 @@ def test_wrong_arguments_are_refused(animals: SemlexDocumentStore) -> None:
     with pytest.raises(FilterError, match="instead of content use a retriever"):
         animals.filter_documents({"field": "content", "operator": "==", "value": "x"})
     with pytest.raises(ConfigurationError, match="policy"):
-        animals.write_documents([], "skip")  # type: ignore[arg-type]
+        animals.write_documents([], "skip")
 
 
-async def test_the_asynchronous_twins_do_the_same(animals: SemlexDocumentStore, database_url: str) -> None:
+async def test_the_asynchronous_twins_do_the_same(animals, database_url):
     vector = [1.0, 0.0, 0.0]
     with held(database_url, "semlex.haystack_chunk") as lock:
         waiting = asyncio.gather(
@@ -284,7 +281,7 @@ async def test_the_asynchronous_twins_do_the_same(animals: SemlexDocumentStore, 
     assert await animals.count_documents_async() == 4
 
 
-def test_a_pipeline_travels_as_text(database_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_pipeline_travels_as_text(database_url, monkeypatch, tmp_path):
     monkeypatch.setenv("ANIMALS_URL", database_url)
     store = SemlexDocumentStore(Secret.from_env_var("ANIMALS_URL"), "animals", schema="zoo", language="german")
     with closing(store):
@@ -306,12 +303,12 @@ def test_a_pipeline_travels_as_text(database_url: str, monkeypatch: pytest.Monke
     assert SemlexDocumentStore.from_dict(SemlexDocumentStore(None).to_dict()).db_url is None
 
 
-def test_chunks_that_semlex_has_read_say_where_they_stand(database_url: str, tmp_path: Path) -> None:
+def test_chunks_that_semlex_has_read_say_where_they_stand(database_url, tmp_path):
     (tmp_path / "keys.md").write_text("# Keys\n\nKeys are rotated yearly.\n", encoding="utf-8")
     with connect_sync(database_url, "none") as client:
         client.collection("haystack").index(tmp_path, source="docs")
     with closing(SemlexDocumentStore(Secret.from_token(database_url))) as store:
-        found: list[Any] = SemlexKeywordRetriever(store).run("rotated")["documents"]
+        found = SemlexKeywordRetriever(store).run("rotated")["documents"]
         assert found[0].meta["source"] == "docs"
         assert found[0].meta["source_document"] == "keys.md"
         assert found[0].meta["heading_path"] == ["Keys"]

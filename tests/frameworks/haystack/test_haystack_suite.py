@@ -32,14 +32,12 @@ from haystack.testing.document_store_async import (
     WriteDocumentsAsyncTest,
 )
 
-from semlex.integrations.haystack import SemlexDocumentStore
-
 
 class FloatEmbeddings:
     """The suite's documents with embeddings as models make them: float32, as Postgres stores them."""
 
     @pytest.fixture
-    def filterable_docs(self) -> list[Document]:
+    def filterable_docs(self):
         return [
             one if one.embedding is None else replace(one, embedding=np.float32(one.embedding).tolist())
             for one in create_filterable_docs()
@@ -56,10 +54,10 @@ class TestDocumentStore(
     DocumentStoreBaseExtendedTests,
 ):
     @pytest.fixture
-    def document_store(self, document_store: SemlexDocumentStore) -> SemlexDocumentStore:
+    def document_store(self, document_store):
         return document_store
 
-    def test_write_documents(self, document_store: SemlexDocumentStore) -> None:
+    def test_write_documents(self, document_store):
         """The one test that the suite leaves to each store: what is done without a policy."""
         document = Document(content="test doc")
         assert document_store.write_documents([document]) == 1
@@ -83,7 +81,7 @@ class TestAsyncDocumentStore(
     UpdateByFilterAsyncTest,
     WriteDocumentsAsyncTest,
 ):
-    async def test_write_documents_async(self, document_store: SemlexDocumentStore) -> None:
+    async def test_write_documents_async(self, document_store):
         """As above."""
         document = Document(content="test doc")
         assert await document_store.write_documents_async([document]) == 1

@@ -6,7 +6,6 @@ It knows no store: what makes one is given to it, and is all that differs betwee
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 from langchain_core.documents import Document
 from langchain_core.language_models import SimpleChatModel
@@ -14,13 +13,6 @@ from langchain_core.output_parsers import StrOutputParser
 from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.runnables import RunnableLambda, RunnablePassthrough
 from langchain_text_splitters import RecursiveCharacterTextSplitter
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from langchain_core.embeddings import Embeddings
-    from langchain_core.messages import BaseMessage
-    from langchain_core.vectorstores import VectorStore
 
 PAGES = [
     Document(
@@ -43,11 +35,11 @@ PAGES = [
 class FirstLine(SimpleChatModel):
     """Plays a chat model: it answers with the first line of the context."""
 
-    def _call(self, messages: list[BaseMessage], *_: Any, **__: Any) -> str:
+    def _call(self, messages, *_, **__):
         return str(messages[-1].content).split("Context:\n")[1].splitlines()[0]
 
     @property
-    def _llm_type(self) -> str:
+    def _llm_type(self):
         return "first line"
 
 
@@ -67,11 +59,11 @@ class Observations:
     after_deletion: list[Document]
 
 
-def format_documents(documents: list[Document]) -> str:
+def format_documents(documents):
     return "\n".join(document.page_content for document in documents)
 
 
-async def run(make_store: Callable[[list[Document], Embeddings], VectorStore], embeddings: Embeddings) -> Observations:
+async def run(make_store, embeddings):
     splitter = RecursiveCharacterTextSplitter(chunk_size=70, chunk_overlap=0, add_start_index=True)
     splits = splitter.split_documents(PAGES)
     vector_store = make_store(splits, embeddings)
@@ -83,7 +75,7 @@ async def run(make_store: Callable[[list[Document], Embeddings], VectorStore], e
     retriever = vector_store.as_retriever(search_type="similarity", search_kwargs={"k": 1})
     batch = await retriever.abatch(["a lost key is revoked", "backups are written when?"])
     prompt = ChatPromptTemplate.from_template("Answer from this alone.\nQuestion: {question}\nContext:\n{context}")
-    chain: Any = (
+    chain = (
         {"context": retriever | RunnableLambda(format_documents), "question": RunnablePassthrough()}
         | prompt
         | FirstLine()

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from langchain_core.vectorstores import InMemoryVectorStore
 
 from semlex.integrations.langchain import SemlexVectorStore
-from tests.frameworks.langchain.documented_program import PAGES, Observations, run
+from tests.frameworks.langchain.documented_program import PAGES, run
 from tests.frameworks.langchain.word_embeddings import WordEmbeddings
-
-if TYPE_CHECKING:
-    from langchain_core.documents import Document
 
 ANSWERS = ["Every key is rotated after ninety days.", "They are kept for thirty days in another building."]
 
 
-def seen(documents: list[Document]) -> list[tuple[str, dict[str, object]]]:
+def seen(documents):
     """Documents without their ids, which each store makes in its own way."""
     return [(document.page_content, document.metadata) for document in documents]
 
 
-def check(found: Observations) -> None:
+def check(found):
     assert len(found.splits) == 6
     assert found.nearest[0].page_content == ANSWERS[0]
     assert found.best_is_greater
@@ -37,7 +33,7 @@ def check(found: Observations) -> None:
         assert set(page.metadata) == {"source", "year"}
 
 
-async def test_with_their_store_and_with_ours(database_url: str) -> None:
+async def test_with_their_store_and_with_ours(database_url):
     embeddings = WordEmbeddings(dimensions=256)
     theirs = await run(InMemoryVectorStore.from_documents, embeddings)
     check(theirs)

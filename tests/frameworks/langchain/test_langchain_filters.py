@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,9 +10,6 @@ from semlex import F
 from semlex.errors import ConfigurationError, ValidationError
 from semlex.filters.forms import filter_tree
 from semlex.integrations.langchain import SemlexVectorStore, filters_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 NAMES = ("year", "lang", "source_document", "chunk_type")
 VALUES = (1, 2, 3, "a", "b")
@@ -29,7 +24,7 @@ MISSING = object()
 
 
 @pytest.fixture(scope="module")
-def store(module_database: str) -> Iterator[SemlexVectorStore]:
+def store(module_database):
     with SemlexVectorStore(db_url=module_database, embedding_model="none") as opened:
         opened.add_texts(["text"] * len(DOCUMENTS), list(DOCUMENTS.values()), ids=list(DOCUMENTS))
         yield opened
@@ -56,11 +51,11 @@ langchain_filters = st.recursive(
 )
 
 
-def holds(given: dict[str, Any], metadata: dict[str, Any]) -> bool:
+def holds(given, metadata):
     return all(_entry(key, value, metadata) for key, value in given.items())
 
 
-def _entry(key: str, value: Any, metadata: dict[str, Any]) -> bool:
+def _entry(key, value, metadata):
     if key == "$and":
         return all(holds(one, metadata) for one in value)
     if key == "$or":
@@ -87,12 +82,12 @@ def _entry(key: str, value: Any, metadata: dict[str, Any]) -> bool:
 
 @pytest.mark.timeout(3600)
 @given(langchain_filters)
-def test_a_filter_keeps_what_it_says(store: SemlexVectorStore, filters: dict[str, Any]) -> None:
+def test_a_filter_keeps_what_it_says(store, filters):
     found = store.similarity_search("text", k=100, filter=filters)
     assert {one.id for one in found} == {name for name, metadata in DOCUMENTS.items() if holds(filters, metadata)}
 
 
-def test_filters_of_semlex_are_taken_as_they_are(store: SemlexVectorStore) -> None:
+def test_filters_of_semlex_are_taken_as_they_are(store):
     for filters in (F("year") >= 2, "year >= 2", {"year": {"$gte": 2}}):
         assert len(store.similarity_search("text", k=100, filter=filters)) == len(DOCUMENTS) * 2 / 3
     assert len(store.similarity_search("text", k=100, filter={})) == len(DOCUMENTS)
@@ -112,20 +107,20 @@ def test_filters_of_semlex_are_taken_as_they_are(store: SemlexVectorStore) -> No
     ],
     ids=["function", "unknown", "unknown group", "empty list", "empty group", "no mapping", "list"],
 )
-def test_what_is_not_known_is_refused_by_name(store: SemlexVectorStore, filters: Any, message: str) -> None:
+def test_what_is_not_known_is_refused_by_name(store, filters, message):
     with pytest.raises(ValidationError, match=message):
         store.similarity_search("text", filter=filters)
 
 
-def test_names_are_keys_of_the_metadata() -> None:
+def test_names_are_keys_of_the_metadata():
     assert filter_tree(filters_of({"source_document": "a"})) == (F('"source_document"') == "a")
     assert filter_tree(filters_of({"@source_document": "a"})) == (F("@source_document") == "a")
     assert filter_tree(filters_of({"$not": [{"a": 1}, {"b": 2}]})) == ~((F("a") == 1) | (F("b") == 2))
 
 
 @pytest.mark.parametrize("wrapped", [lambda inner: {"$not": inner}, lambda inner: {"$and": [inner, {"b": 1}]}])
-def test_a_filter_that_is_nested_too_deep_is_refused(store: SemlexVectorStore, wrapped: Any) -> None:
-    filters: Any = {"a": 1}
+def test_a_filter_that_is_nested_too_deep_is_refused(store, wrapped):
+    filters = {"a": 1}
     for _ in range(5_000):
         filters = wrapped(filters)
     with pytest.raises(ValidationError, match="filters must be nested at most 64"):
@@ -133,7 +128,7 @@ def test_a_filter_that_is_nested_too_deep_is_refused(store: SemlexVectorStore, w
 
 
 @pytest.mark.parametrize("nothing", [{}, {"$and": []}, {"$not": []}, {"$not": {}}, {"year": {"$nin": []}}], ids=str)
-def test_nothing_is_deleted_by_a_filter_that_always_holds(store: SemlexVectorStore, nothing: Any) -> None:
+def test_nothing_is_deleted_by_a_filter_that_always_holds(store, nothing):
     with pytest.raises((ConfigurationError, ValidationError)):
         store.delete(filter=nothing)
     assert len(store.similarity_search("text", k=100)) == len(DOCUMENTS)

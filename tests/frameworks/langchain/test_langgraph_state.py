@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict
+from typing import Annotated, TypedDict
 
 import pytest
 from langchain_core.documents import Document
@@ -17,9 +17,6 @@ from pydantic import BaseModel
 
 from semlex import PostgreSQLRetriever, SyncRetriever
 from semlex.integrations.langgraph import retrieval_node, retrieval_tool
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 TEXTS = {"rotation": "keys are rotated", "banana": "a banana is yellow"}
 
@@ -36,13 +33,13 @@ class ModelState(BaseModel):
 
 
 @pytest.fixture
-def collection(database_url: str) -> Iterator[SyncRetriever]:
+def collection(database_url):
     with SyncRetriever(database_url, "none") as opened:
         opened.add_texts(TEXTS.values(), ids=list(TEXTS), metadata=[{"n": 1}, {"n": 2}])
         yield opened
 
 
-def graph(node: Any, state: Any, saver: InMemorySaver) -> Any:
+def graph(node, state, saver):
     builder = StateGraph(state)
     builder.add_node("retrieve", node)
     builder.add_edge(START, "retrieve")
@@ -50,11 +47,11 @@ def graph(node: Any, state: Any, saver: InMemorySaver) -> Any:
     return builder.compile(checkpointer=saver)
 
 
-def thread(name: str) -> Any:
+def thread(name):
     return {"configurable": {"thread_id": name}}
 
 
-async def test_a_node_s_documents_come_back_from_a_checkpoint(collection: SyncRetriever) -> None:
+async def test_a_node_s_documents_come_back_from_a_checkpoint(collection):
     saver = InMemorySaver()
     node = retrieval_node(collection, k=1, filters={"n": {"$lt": 3}}, mode="keyword")
     one = graph(node, State, saver).invoke({"question": "yellow banana"}, thread("sync"))
@@ -69,7 +66,7 @@ async def test_a_node_s_documents_come_back_from_a_checkpoint(collection: SyncRe
         assert type(stored["documents"][0]) is Document
 
 
-async def test_a_state_of_another_form_and_a_collection_of_a_loop(database_url: str) -> None:
+async def test_a_state_of_another_form_and_a_collection_of_a_loop(database_url):
     async with PostgreSQLRetriever(database_url, "none") as collection:
         await collection.add_texts(TEXTS.values(), ids=list(TEXTS))
         node = retrieval_node(collection, question="query", documents="found", details=False)
@@ -77,7 +74,7 @@ async def test_a_state_of_another_form_and_a_collection_of_a_loop(database_url: 
     assert state["found"] == [Document(page_content=TEXTS["rotation"], id="rotation")]
 
 
-def test_a_tool_gives_texts_to_the_model_and_documents_to_the_program(collection: SyncRetriever) -> None:
+def test_a_tool_gives_texts_to_the_model_and_documents_to_the_program(collection):
     prompt = PromptTemplate.from_template("<{page_content}>")
     tool = retrieval_tool(collection, "handbook", "Searches the handbook.", k=2, document_prompt=prompt)
     assert tool.name == "handbook"
@@ -98,7 +95,7 @@ def test_a_tool_gives_texts_to_the_model_and_documents_to_the_program(collection
     assert [Document.model_validate(one) for one in stored.artifact] == [document]
 
 
-def test_hits_of_semlex_in_a_state_have_to_be_allowed(collection: SyncRetriever) -> None:
+def test_hits_of_semlex_in_a_state_have_to_be_allowed(collection):
     hits = list(collection.search("banana", 1))
     allowing = JsonPlusSerializer(allowed_msgpack_modules=[("semlex.types.results", "SearchResult")])
     stored = allowing.dumps_typed(hits)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -15,26 +14,22 @@ from semlex import PostgreSQLRetriever, SyncRetriever, TermOverlapReranker, conn
 from semlex.errors import CollectionNotFoundError, ConfigurationError, ModelError, ModelNotFoundError
 from semlex.integrations.langchain import SemlexReranker, SemlexRetriever
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
 TEXTS = {"rotation": "keys are rotated", "vault": "a vault stores keys", "banana": "a banana is yellow"}
 
 
 @pytest.fixture
-def collection(database_url: str) -> Iterator[SyncRetriever]:
+def collection(database_url):
     with SyncRetriever(database_url, "none", use_reranking=False) as opened:
         metadata = [{"n": number} for number in range(len(TEXTS))]
         opened.add_texts(TEXTS.values(), ids=list(TEXTS), metadata=metadata)
         yield opened
 
 
-def ids(documents: list[Document]) -> list[str | None]:
+def ids(documents):
     return [one.id for one in documents]
 
 
-def test_a_call_s_options_win_for_that_call(collection: SyncRetriever) -> None:
+def test_a_call_s_options_win_for_that_call(collection):
     retriever = SemlexRetriever(collection=collection, k=1, filters={"n": {"$lt": 2}}, mode="keyword")
     assert ids(retriever.invoke("vault keys")) == ["vault"]
     assert ids(retriever.invoke("vault keys", k=3)) == ["vault", "rotation"]
@@ -46,7 +41,7 @@ def test_a_call_s_options_win_for_that_call(collection: SyncRetriever) -> None:
     assert ids(retriever.batch(["vault", "rotated"])[1]) == ["rotation"]
 
 
-def test_metadata_is_the_user_s_unless_details_are_asked_for(collection: SyncRetriever, tmp_path: Path) -> None:
+def test_metadata_is_the_user_s_unless_details_are_asked_for(collection, tmp_path):
     assert [one.metadata for one in SemlexRetriever(collection=collection).invoke("banana")] == [{"n": 2}]
     (tmp_path / "keys.md").write_text("# Keys\n\nA zebra keeps them.\n")
     collection.index(tmp_path, source="pages")
@@ -58,16 +53,16 @@ def test_metadata_is_the_user_s_unless_details_are_asked_for(collection: SyncRet
     assert "keyword_score" not in plain.metadata
 
 
-def test_async_calls_answer_as_the_others(collection: SyncRetriever) -> None:
+def test_async_calls_answer_as_the_others(collection):
     retriever = SemlexRetriever(collection=collection)
 
-    async def several() -> list[list[Document]]:
+    async def several():
         return await retriever.abatch(["keys", "banana", "vault"])
 
     assert asyncio.run(several()) == retriever.batch(["keys", "banana", "vault"])
 
 
-async def test_a_retriever_of_a_loop(database_url: str) -> None:
+async def test_a_retriever_of_a_loop(database_url):
     async with PostgreSQLRetriever(database_url, "none") as collection:
         await collection.add_texts(TEXTS.values(), ids=list(TEXTS))
         retriever = SemlexRetriever(collection=collection)
@@ -79,17 +74,17 @@ async def test_a_retriever_of_a_loop(database_url: str) -> None:
 class Heard(BaseCallbackHandler):
     """Notes what LangChain tells of retrievers."""
 
-    def __init__(self) -> None:
-        self.told: list[Any] = []
+    def __init__(self):
+        self.told = []
 
-    def on_retriever_end(self, documents: Any, **_: Any) -> None:
+    def on_retriever_end(self, documents, **_):
         self.told.append(ids(documents))
 
-    def on_retriever_error(self, error: BaseException, **_: Any) -> None:
+    def on_retriever_error(self, error, **_):
         self.told.append(type(error))
 
 
-def test_errors_come_through_and_callbacks_are_told(collection: SyncRetriever, database_url: str) -> None:
+def test_errors_come_through_and_callbacks_are_told(collection, database_url):
     heard = Heard()
     chain = {
         "context": SemlexRetriever(collection=collection),
@@ -108,7 +103,7 @@ def test_errors_come_through_and_callbacks_are_told(collection: SyncRetriever, d
 DOCUMENTS = [Document(page_content=text, id=one, metadata={"n": 1}) for one, text in TEXTS.items()]
 
 
-def test_a_compressor_orders_and_keeps_its_input() -> None:
+def test_a_compressor_orders_and_keeps_its_input():
     compressor = SemlexReranker(reranker=TermOverlapReranker(), top_n=2)
     found = compressor.compress_documents(DOCUMENTS, "vault keys")
     assert found == [DOCUMENTS[1], DOCUMENTS[0]]
@@ -123,13 +118,13 @@ def test_a_compressor_orders_and_keeps_its_input() -> None:
 class Broken:
     identity = "broken"
 
-    def score(self, query: str, texts: list[str]) -> Any:
+    def score(self, query, texts):
         return np.array([np.nan] * len(texts))
 
-    def close(self) -> None: ...
+    def close(self): ...
 
 
-def test_a_compressor_refuses_what_it_cannot_use() -> None:
+def test_a_compressor_refuses_what_it_cannot_use():
     with pytest.raises(ModelError, match="one finite number per text"):
         SemlexReranker(reranker=Broken()).compress_documents(DOCUMENTS, "keys")
     for wrong in (None, "none", 3, "no-such-reranker"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import copy
 import math
-from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
@@ -19,9 +18,6 @@ from semlex.integrations.langchain import LangChainEmbedder, SemlexVectorStore
 from tests.frameworks.langchain.word_embeddings import WordEmbeddings
 from tests.support.filter_trees import values
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 TEXTS = [
     "keys are rotated every ninety days",
     "keys are rotated every ninety days by their holder",
@@ -32,19 +28,19 @@ IDS = ["rotation", "holder", "vault", "banana"]
 
 
 @pytest.fixture(scope="module")
-def shared(module_database: str) -> Iterator[SemlexVectorStore]:
+def shared(module_database):
     with SemlexVectorStore(WordEmbeddings(), collection="shared", db_url=module_database) as store:
         yield store
 
 
 @pytest.fixture
-def store(database_url: str) -> Iterator[SemlexVectorStore]:
+def store(database_url):
     metadata = [{"n": number} for number in range(len(TEXTS))]
     with SemlexVectorStore.from_texts(TEXTS, WordEmbeddings(), metadata, ids=IDS, db_url=database_url) as made:
         yield made
 
 
-def typed(value: Any) -> Any:
+def typed(value):
     """A value with the types of all that is in it; JSON knows one zero."""
     if isinstance(value, dict):
         return {key: typed(one) for key, one in value.items()}
@@ -53,7 +49,7 @@ def typed(value: Any) -> Any:
 
 @settings(max_examples=40)
 @given(st.lists(st.dictionaries(st.text(st.sampled_from("abé. _$@"), min_size=1, max_size=4), values), max_size=4))
-def test_metadata_comes_back_equal(shared: SemlexVectorStore, metadata: list[dict[str, Any]]) -> None:
+def test_metadata_comes_back_equal(shared, metadata):
     given_metadata = copy.deepcopy(metadata)
     documents = [Document(page_content=f"text {n}", metadata=one) for n, one in enumerate(metadata)]
     ids = shared.add_documents(documents)
@@ -78,8 +74,8 @@ changes = st.lists(
 
 @settings(max_examples=25)
 @given(changes)
-def test_a_history_is_that_of_a_dict(shared: SemlexVectorStore, changes: list[tuple[str, Any]]) -> None:
-    twin: dict[str, str] = {}
+def test_a_history_is_that_of_a_dict(shared, changes):
+    twin = {}
     shared.delete(["a", "b", "c", "d"])
     for number, (kind, what) in enumerate(changes):
         if kind == "delete":
@@ -108,8 +104,8 @@ def test_a_history_is_that_of_a_dict(shared: SemlexVectorStore, changes: list[tu
         ("get_by_ids", (["vault", "nothing", "banana"],)),
     ],
 )
-def test_async_methods_answer_as_the_others(store: SemlexVectorStore, method: str, arguments: tuple[Any, ...]) -> None:
-    async def several() -> list[Any]:
+def test_async_methods_answer_as_the_others(store, method, arguments):
+    async def several():
         return await asyncio.gather(*(getattr(store, f"a{method}")(*arguments) for _ in range(3)))
 
     expected = getattr(store, method)(*arguments)
@@ -119,7 +115,7 @@ def test_async_methods_answer_as_the_others(store: SemlexVectorStore, method: st
 
 
 @pytest.mark.parametrize("embedding", [WordEmbeddings(), None], ids=["with a model", "without one"])
-def test_an_empty_store_has_nothing(database_url: str, embedding: WordEmbeddings | None) -> None:
+def test_an_empty_store_has_nothing(database_url, embedding):
     model = {} if embedding else {"embedding_model": "none"}
     vector = WordEmbeddings().embed_query("keys")
     with SemlexVectorStore(embedding, db_url=database_url, **model) as store:
@@ -139,13 +135,13 @@ class Broken:
 
     identity = "broken"
 
-    def score(self, query: str, texts: list[str]) -> Any:
+    def score(self, query, texts):
         raise RuntimeError("never shown")
 
-    def close(self) -> None: ...
+    def close(self): ...
 
 
-def test_what_did_not_go_as_asked_is_logged(database_url: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_did_not_go_as_asked_is_logged(database_url, caplog):
     with SemlexVectorStore(db_url=database_url, embedding_model="none", reranker_model=Broken()) as store:
         store.add_texts(TEXTS, ids=IDS)
         assert len(store.similarity_search("keys", 3)) == 3
@@ -155,7 +151,7 @@ def test_what_did_not_go_as_asked_is_logged(database_url: str, caplog: pytest.Lo
         assert caplog.messages == []
 
 
-def test_scores_order_the_answer(store: SemlexVectorStore) -> None:
+def test_scores_order_the_answer(store):
     for options in ({}, {"mode": "vector"}, {"mode": "keyword"}, {"fusion": "rrf"}):
         scored = store.similarity_search_with_score("keys rotated", **options)
         assert [one for one, _ in scored] == store.similarity_search("keys rotated", **options)
@@ -168,7 +164,7 @@ def test_scores_order_the_answer(store: SemlexVectorStore) -> None:
     assert math.isclose(cosine, 1, abs_tol=1e-6)
 
 
-def test_relevance_is_the_cosine_whatever_the_order(store: SemlexVectorStore) -> None:
+def test_relevance_is_the_cosine_whatever_the_order(store):
     hits = store.collection.search("keys rotated", 4)
     relevant = store.similarity_search_with_relevance_scores("keys rotated")
     assert [one.id for one, _ in relevant] == [hit.id for hit in hits]
@@ -185,13 +181,13 @@ def test_relevance_is_the_cosine_whatever_the_order(store: SemlexVectorStore) ->
     assert [select(score) for score in (-0.5, 0.25, 0.5, 7.0)] == [0.0, 0.25, 0.5, 1.0]
 
 
-def test_relevance_needs_something_to_go_by(store: SemlexVectorStore) -> None:
+def test_relevance_needs_something_to_go_by(store):
     with pytest.raises(EmbeddingsMissingError, match="similarity_search_with_score"):
         store.similarity_search_with_relevance_scores("keys", mode="keyword")
     assert store.similarity_search_with_relevance_scores("zebra", mode="keyword") == []
 
 
-def test_a_reranker_s_score_is_the_relevance(database_url: str) -> None:
+def test_a_reranker_s_score_is_the_relevance(database_url):
     with SemlexVectorStore(db_url=database_url, embedding_model="none", reranker_model=TermOverlapReranker()) as store:
         store.add_texts(TEXTS, ids=IDS)
         scored = store.similarity_search_with_relevance_scores("vault keys", 3)
@@ -202,8 +198,8 @@ def test_a_reranker_s_score_is_the_relevance(database_url: str) -> None:
         assert ordered[-1][1] < ordered[0][1]  # mixed with the score of the search
 
 
-def test_marginal_relevance_prefers_what_is_unlike(store: SemlexVectorStore) -> None:
-    def ids(**options: Any) -> list[str | None]:
+def test_marginal_relevance_prefers_what_is_unlike(store):
+    def ids(**options):
         return [one.id for one in store.max_marginal_relevance_search("keys are rotated", 2, 4, **options)]
 
     assert ids(lambda_mult=1.0) == [one.id for one in store.similarity_search("keys are rotated", 2)]
@@ -213,7 +209,7 @@ def test_marginal_relevance_prefers_what_is_unlike(store: SemlexVectorStore) -> 
         ids(lambda_mult=1.5)
 
 
-def test_a_document_without_an_id_is_stored_once(store: SemlexVectorStore) -> None:
+def test_a_document_without_an_id_is_stored_once(store):
     mixed = [Document(page_content="new", id="own"), Document(page_content="new")]
     first = store.add_documents(mixed)
     assert first[0] == "own"
@@ -222,7 +218,7 @@ def test_a_document_without_an_id_is_stored_once(store: SemlexVectorStore) -> No
     assert store.collection.count() == len(TEXTS) + 2
 
 
-def test_the_model_is_stored_with_the_collection(store: SemlexVectorStore, database_url: str) -> None:
+def test_the_model_is_stored_with_the_collection(store, database_url):
     assert isinstance(store.embeddings, WordEmbeddings)
     assert store.collection.info.embedding.model == "langchain:WordEmbeddings:words-1"
     with SemlexVectorStore(WordEmbeddings(), db_url=database_url) as again:
@@ -234,9 +230,7 @@ def test_the_model_is_stored_with_the_collection(store: SemlexVectorStore, datab
         other.add_texts(["text"])
 
 
-def test_without_its_model_words_answer_and_say_so(
-    store: SemlexVectorStore, database_url: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_without_its_model_words_answer_and_say_so(store, database_url, caplog):
     del store  # has made the collection
     with connect_sync(database_url) as client:
         results = client.collection("langchain", create=False).search("banana")
@@ -250,7 +244,7 @@ def test_without_its_model_words_answer_and_say_so(
     assert LangChainEmbedder(WordEmbeddings(), name="words").identity.model == "langchain:words"
 
 
-def test_semlex_s_own_model(database_url: str) -> None:
+def test_semlex_s_own_model(database_url):
     with SemlexVectorStore.from_documents(
         [Document(page_content=text, id=one) for text, one in zip(TEXTS, IDS, strict=True)], None, db_url=database_url
     ) as store:
@@ -259,7 +253,7 @@ def test_semlex_s_own_model(database_url: str) -> None:
         assert store.as_retriever().tags == ["SemlexVectorStore"]
 
 
-async def test_a_store_is_made_in_a_loop(database_url: str) -> None:
+async def test_a_store_is_made_in_a_loop(database_url):
     documents = [Document(page_content=text) for text in TEXTS]
     store = await SemlexVectorStore.afrom_documents(documents, WordEmbeddings(), db_url=database_url)
     try:
@@ -268,7 +262,7 @@ async def test_a_store_is_made_in_a_loop(database_url: str) -> None:
         await asyncio.to_thread(store.close)
 
 
-async def test_a_collection_of_a_loop(database_url: str) -> None:
+async def test_a_collection_of_a_loop(database_url):
     async with connect(database_url, LangChainEmbedder(WordEmbeddings())) as client:
         collection = client.collection("own")
         assert isinstance(collection, Collection)
@@ -279,7 +273,7 @@ async def test_a_collection_of_a_loop(database_url: str) -> None:
             store.similarity_search("banana")
 
 
-def test_a_collection_that_is_given_stays_open(database_url: str) -> None:
+def test_a_collection_that_is_given_stays_open(database_url):
     with connect_sync(database_url, "none") as client:
         collection = client.collection("own")
         assert isinstance(collection, SyncCollection)
@@ -290,10 +284,10 @@ def test_a_collection_that_is_given_stays_open(database_url: str) -> None:
             with pytest.raises(ConfigurationError, match="connect_sync"):
                 SemlexVectorStore(collection=collection, **wrong)
     with pytest.raises(ConfigurationError, match="collection must be"):
-        SemlexVectorStore(collection=object())  # type: ignore[arg-type]
+        SemlexVectorStore(collection=object())
 
 
-def test_errors_come_through(store: SemlexVectorStore) -> None:
+def test_errors_come_through(store):
     with pytest.raises(ValidationError, match="NUL"):
         store.add_texts(["good", "bad\0"], ids=["good", "bad"])
     assert store.get_by_ids(["good"]) == []
@@ -309,7 +303,7 @@ def test_errors_come_through(store: SemlexVectorStore) -> None:
         store.similarity_search("keys", k=0)
 
 
-def test_a_failed_beginning_leaves_nothing_open(database_url: str) -> None:
+def test_a_failed_beginning_leaves_nothing_open(database_url):
     with pytest.raises(ValidationError):
         SemlexVectorStore.from_texts(["\0"], WordEmbeddings(), db_url=database_url)
     with pytest.raises(ValidationError):
@@ -317,21 +311,21 @@ def test_a_failed_beginning_leaves_nothing_open(database_url: str) -> None:
 
 
 class Ragged(WordEmbeddings):
-    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+    def embed_documents(self, texts):
         return [[1.0] * (2 + number) for number, _ in enumerate(texts)]
 
 
-def test_vectors_that_cannot_be_used_are_refused() -> None:
+def test_vectors_that_cannot_be_used_are_refused():
     with pytest.raises(ModelError, match="vectors of equal length for 2 texts"):
         LangChainEmbedder(Ragged()).embed_documents(["a", "b"])
     with pytest.raises(ModelMismatchError, match="dimension 32; expected 5"):
         LangChainEmbedder(WordEmbeddings(), dimensions=5).embed_query("a")
     with pytest.raises(ConfigurationError, match="embeddings must be Embeddings"):
-        LangChainEmbedder("openai")  # type: ignore[arg-type]
+        LangChainEmbedder("openai")
 
 
-def test_documents_are_kept_in_step_by_langchain_s_index(database_url: str) -> None:
-    def page(number: int, text: str) -> Document:
+def test_documents_are_kept_in_step_by_langchain_s_index(database_url):
+    def page(number, text):
         return Document(page_content=text, metadata={"source": f"{number}.md"})
 
     records = InMemoryRecordManager("semlex")

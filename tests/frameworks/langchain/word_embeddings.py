@@ -8,12 +8,12 @@ from semlex.testing import HashEmbedder
 
 
 class WordEmbeddings(Embeddings):
-    def __init__(self, model: str = "words-1", dimensions: int = 32) -> None:
+    def __init__(self, model="words-1", dimensions=32):
         self.model = model
         self._embedder = HashEmbedder(dimensions)
 
-    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+    def embed_documents(self, texts):
         return self._embedder.embed_documents(texts).tolist()
 
-    def embed_query(self, text: str) -> list[float]:
+    def embed_query(self, text):
         return self._embedder.embed_query(text).tolist()

@@ -5,16 +5,11 @@ It knows no store: whoever calls it brings one. The embedding is a few lines, th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from llama_index.core import Document, StorageContext, VectorStoreIndex
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.llms import MockLLM
 from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.vector_stores import FilterOperator, MetadataFilter, MetadataFilters
-
-if TYPE_CHECKING:
-    from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 WORDS = ("lion", "grass", "eagle", "sky", "owl", "night", "hunt", "sleep")
 
@@ -22,13 +17,13 @@ WORDS = ("lion", "grass", "eagle", "sky", "owl", "night", "hunt", "sleep")
 class WordEmbedding(BaseEmbedding):
     """How often each of a few words occurs, and a constant."""
 
-    def _get_text_embedding(self, text: str) -> list[float]:
+    def _get_text_embedding(self, text):
         return [float(text.lower().count(word)) for word in WORDS] + [0.25]
 
-    def _get_query_embedding(self, query: str) -> list[float]:
+    def _get_query_embedding(self, query):
         return self._get_text_embedding(query)
 
-    async def _aget_query_embedding(self, query: str) -> list[float]:
+    async def _aget_query_embedding(self, query):
         return self._get_text_embedding(query)
 
 
@@ -52,7 +47,7 @@ DOCUMENTS = [
 ]
 
 
-def run(vector_store: BasePydanticVectorStore) -> dict[str, Any]:
+def run(vector_store):
     """Does what a user does, and says what came of it."""
     storage_context = StorageContext.from_defaults(vector_store=vector_store)
     index = VectorStoreIndex.from_documents(
@@ -61,7 +56,7 @@ def run(vector_store: BasePydanticVectorStore) -> dict[str, Any]:
         embed_model=WordEmbedding(),
         transformations=[SentenceSplitter(chunk_size=48, chunk_overlap=0)],
     )
-    said: dict[str, Any] = {}
+    said = {}
 
     response = index.as_query_engine(llm=MockLLM(), similarity_top_k=1).query("Which lion lives in the grass?")
     said["answer"] = str(response)

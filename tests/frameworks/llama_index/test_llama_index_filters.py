@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +9,7 @@ from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
 from llama_index.core.vector_stores.utils import build_metadata_filter_fn
 
-from semlex import SyncClient, connect_sync
+from semlex import connect_sync
 from semlex.errors import ValidationError
 from semlex.integrations.llama_index import SemlexVectorStore, tree_of_filters
 
@@ -33,10 +30,10 @@ metadata = st.dictionaries(st.sampled_from(KEYS), stored, max_size=4)
 
 
 @st.composite
-def conditions(draw: st.DrawFn) -> MetadataFilter:
+def conditions(draw):
     operator = draw(st.sampled_from(Operator))
     if operator in (Operator.IN, Operator.NIN, Operator.ANY, Operator.ALL):
-        value: Any = draw(lists)
+        value = draw(lists)
     elif operator in (Operator.TEXT_MATCH, Operator.TEXT_MATCH_INSENSITIVE):
         value = draw(st.sampled_from(TEXTS))
     else:
@@ -44,7 +41,7 @@ def conditions(draw: st.DrawFn) -> MetadataFilter:
     return MetadataFilter(key=draw(st.sampled_from(KEYS)), value=value, operator=operator)
 
 
-def groups(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[MetadataFilters]:
+def groups(inner):
     return st.builds(
         MetadataFilters, filters=st.lists(inner, max_size=3), condition=st.sampled_from([*FilterCondition, None])
     )
@@ -53,16 +50,16 @@ def groups(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[MetadataFilters]:
 trees = st.recursive(groups(conditions()), lambda inner: groups(st.one_of(conditions(), inner)), max_leaves=6)
 
 
-def same(one: Any, other: Any) -> bool:
+def same(one, other):
     """Equality of JSON: true is not 1."""
     return isinstance(one, bool) == isinstance(other, bool) and type(one == other) is bool and one == other
 
 
-def folded(text: str) -> str:
+def folded(text):
     return "".join(one.lower() if one.isascii() else one for one in text)
 
 
-def holds(one: MetadataFilter, metadata: dict[str, Any]) -> bool:  # noqa: C901, PLR0911 - one line an operator
+def holds(one, metadata):  # noqa: C901, PLR0911 - one line an operator
     """What a condition means: a missing value is like null, and nothing is coerced."""
     value, wanted, operator = metadata.get(one.key), one.value, one.operator
     if operator == Operator.IS_EMPTY:
@@ -95,7 +92,7 @@ def holds(one: MetadataFilter, metadata: dict[str, Any]) -> bool:  # noqa: C901,
     return any(among) if operator == Operator.ANY else all(among)
 
 
-def all_hold(filters: MetadataFilters, metadata: dict[str, Any]) -> bool:
+def all_hold(filters, metadata):
     found = [
         all_hold(one, metadata) if isinstance(one, MetadataFilters) else holds(one, metadata) for one in filters.filters
     ]
@@ -107,15 +104,13 @@ def all_hold(filters: MetadataFilters, metadata: dict[str, Any]) -> bool:
 
 
 @pytest.fixture(scope="module")
-def module_client(server_url: str) -> Iterator[SyncClient]:
+def module_client(server_url):
     with connect_sync(server_url, "none", schema="llama_index_filters") as client:
         yield client
 
 
 @given(rows=st.lists(metadata, min_size=1, max_size=8), filters=st.lists(trees, min_size=1, max_size=6))
-def test_filters_mean_what_their_twin_says(
-    module_client: SyncClient, rows: list[dict[str, Any]], filters: list[MetadataFilters]
-) -> None:
+def test_filters_mean_what_their_twin_says(module_client, rows, filters):
     store = SemlexVectorStore(module_client.collection("drawn"))
     store.clear()
     store.add([TextNode(id_=f"{row}", text="text", metadata=one) for row, one in enumerate(rows)])
@@ -124,7 +119,7 @@ def test_filters_mean_what_their_twin_says(
         assert found == {row for row, each in enumerate(rows) if all_hold(one, each)}, one
 
 
-FRAMEWORK_ROWS: list[dict[str, Any]] = [
+FRAMEWORK_ROWS = [
     {"n": 5, "s": "Report 2024", "tags": ["a", "b"], "e": ""},
     {"n": 7.5, "s": "report", "tags": ["b"], "e": []},
     {"n": -1, "s": "o'brien 100%", "tags": []},
@@ -142,7 +137,7 @@ FRAMEWORK_CASES = [
 
 
 @pytest.fixture(scope="module")
-def framework_store(module_client: SyncClient) -> SemlexVectorStore:
+def framework_store(module_client):
     store = SemlexVectorStore(module_client.collection("framework"))
     store.add([TextNode(id_=f"{row}", text="text", metadata=one) for row, one in enumerate(FRAMEWORK_ROWS)])
     return store
@@ -150,9 +145,7 @@ def framework_store(module_client: SyncClient) -> SemlexVectorStore:
 
 @pytest.mark.parametrize("condition", [*FilterCondition])
 @pytest.mark.parametrize(("key", "operator", "value"), FRAMEWORK_CASES, ids=str)
-def test_filters_mean_what_the_store_in_memory_says(
-    framework_store: SemlexVectorStore, key: str, operator: Operator, value: Any, condition: FilterCondition
-) -> None:
+def test_filters_mean_what_the_store_in_memory_says(framework_store, key, operator, value, condition):
     second = MetadataFilter(key="s", value="x")
     filters = MetadataFilters(
         filters=[MetadataFilter(key=key, value=value, operator=operator), second], condition=condition
@@ -175,26 +168,26 @@ def test_filters_mean_what_the_store_in_memory_says(
         (Operator.LT, float("nan"), "NaN"),
     ],
 )
-def test_what_means_nothing_is_refused(operator: Operator, value: Any, told: str) -> None:
+def test_what_means_nothing_is_refused(operator, value, told):
     with pytest.raises(ValidationError, match=told):
         tree_of_filters(MetadataFilters(filters=[MetadataFilter(key="key", value=value, operator=operator)]))
 
 
-def nested(depth: int) -> MetadataFilters:
+def nested(depth):
     inner = MetadataFilters(filters=[MetadataFilter(key="key", value=1)])
     for _ in range(depth - 1):
         inner = MetadataFilters(filters=[inner], condition=FilterCondition.NOT)
     return inner
 
 
-def test_a_filter_that_is_nested_too_deep_is_refused() -> None:
+def test_a_filter_that_is_nested_too_deep_is_refused():
     tree_of_filters(nested(60))
     for depth in (65, 200):
         with pytest.raises(ValidationError, match="filters must be nested at most 64"):
             tree_of_filters(nested(depth))
 
 
-def test_a_field_of_semlex_is_named_with_its_sign() -> None:
+def test_a_field_of_semlex_is_named_with_its_sign():
     filters = MetadataFilters(
         filters=[MetadataFilter(key="@source_document", value="a.md"), MetadataFilter(key="a.b", value=1)]
     )

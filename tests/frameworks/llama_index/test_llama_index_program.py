@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from llama_index.core import VectorStoreIndex
 from llama_index.core.indices.vector_store.retrievers import VectorIndexRetriever
@@ -13,20 +11,20 @@ from llama_index.core.schema import QueryBundle
 from llama_index.core.vector_stores import SimpleVectorStore
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
-from semlex import SyncClient, connect, connect_sync
+from semlex import connect, connect_sync
 from semlex.errors import ConfigurationError
 from semlex.integrations.llama_index import SemlexRetriever, SemlexVectorStore
 from tests.frameworks.llama_index.essays_program import DOCUMENTS, WordEmbedding, run
 
 
-def test_the_program_says_the_same_with_both_stores(client: SyncClient) -> None:
+def test_the_program_says_the_same_with_both_stores(client):
     expected = run(SimpleVectorStore())
     assert expected["filtered"]
     assert expected["changed"] == [("cubs", "A lion cub will sleep in the grass.")]
     assert run(SemlexVectorStore(client.collection("essays"))) == expected
 
 
-def test_an_index_is_found_again_over_what_is_stored(database_url: str, client: SyncClient) -> None:
+def test_an_index_is_found_again_over_what_is_stored(database_url, client):
     run(SemlexVectorStore(client.collection("essays")))
     with connect_sync(database_url, "none") as later:
         store = SemlexVectorStore(later.collection("essays"))
@@ -44,7 +42,7 @@ def test_an_index_is_found_again_over_what_is_stored(database_url: str, client: 
         assert [one.node.ref_doc_id for one in words.retrieve("cub")] == ["cubs"]
 
 
-async def test_an_index_is_built_and_asked_on_a_loop(database_url: str) -> None:
+async def test_an_index_is_built_and_asked_on_a_loop(database_url):
     async with connect(database_url, "none") as client:
         store = SemlexVectorStore(client.collection("essays"))
         index = VectorStoreIndex.from_vector_store(store, embed_model=WordEmbedding(), use_async=True)
@@ -57,7 +55,7 @@ async def test_an_index_is_built_and_asked_on_a_loop(database_url: str) -> None:
         assert [one.node.ref_doc_id for one in found] != ["owls"]
 
 
-def test_the_retriever_searches_by_both_legs(client: SyncClient) -> None:
+def test_the_retriever_searches_by_both_legs(client):
     collection = client.collection("essays")
     run(SemlexVectorStore(collection))
     retriever = SemlexRetriever(collection, 2, embed_model=WordEmbedding())
@@ -78,7 +76,7 @@ def test_the_retriever_searches_by_both_legs(client: SyncClient) -> None:
         SemlexRetriever(collection, weights={"sound": 1}).retrieve("eagle")
 
 
-async def test_the_retriever_awaits(database_url: str, client: SyncClient) -> None:
+async def test_the_retriever_awaits(database_url, client):
     run(SemlexVectorStore(client.collection("essays")))
     retriever = SemlexRetriever(client.collection("essays"), 1, embed_model=WordEmbedding())
     found = await retriever.aretrieve("owl night")
@@ -90,7 +88,7 @@ async def test_the_retriever_awaits(database_url: str, client: SyncClient) -> No
         )
 
 
-def test_files_that_semlex_has_read_say_where_they_stand(database_url: str, tmp_path: Path) -> None:
+def test_files_that_semlex_has_read_say_where_they_stand(database_url, tmp_path):
     """With a model of semlex's own: neither the index nor the retriever needs one of LlamaIndex."""
     (tmp_path / "keys.md").write_text("# Keys\n\nKeys are rotated yearly.\n", encoding="utf-8")
     with connect_sync(database_url, "static") as client:

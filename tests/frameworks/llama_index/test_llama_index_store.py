@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -35,24 +34,15 @@ from semlex.integrations.llama_index import SemlexRetriever, SemlexVectorStore
 from semlex.testing import HashEmbedder
 from tests.support.waiting import held, until_waiting
 
-if TYPE_CHECKING:
-    from pathlib import Path
 
-    from llama_index.core.schema import BaseNode
-
-    from semlex import SyncClient
-
-
-def node(
-    name: str, text: str, embedding: list[float] | None = None, ref: str | None = None, **metadata: Any
-) -> TextNode:
+def node(name, text, embedding=None, ref=None, **metadata):
     made = TextNode(id_=name, text=text, metadata=metadata, embedding=embedding)
     if ref is not None:
         made.relationships[NodeRelationship.SOURCE] = RelatedNodeInfo(node_id=ref)
     return made
 
 
-def without_embedding(one: BaseNode) -> BaseNode:
+def without_embedding(one):
     return one.model_copy(update={"embedding": None})
 
 
@@ -66,12 +56,12 @@ ANIMALS = [
 
 
 @pytest.fixture
-def animals(store: SemlexVectorStore) -> SemlexVectorStore:
+def animals(store):
     assert store.add(ANIMALS) == [one.node_id for one in ANIMALS]
     return store
 
 
-def asked(store: SemlexVectorStore, mode: str = "default", **options: Any) -> list[str]:
+def asked(store, mode="default", **options):
     given = {"query_embedding": [1.0, 0.0, 0.0], "query_str": "lion grass", "similarity_top_k": 3} | options
     kwargs = given.pop("kwargs", {})
     result = store.query(VectorStoreQuery(mode=VectorStoreQueryMode(mode), **given), **kwargs)
@@ -82,7 +72,7 @@ def asked(store: SemlexVectorStore, mode: str = "default", **options: Any) -> li
     return list(result.ids or [])
 
 
-def every_kind() -> list[BaseNode]:
+def every_kind():
     text = TextNode(
         id_="text",
         text="  A text with its spaces. ",
@@ -115,7 +105,7 @@ def every_kind() -> list[BaseNode]:
     ]
 
 
-def test_nodes_of_every_kind_come_back_equal(store: SemlexVectorStore) -> None:
+def test_nodes_of_every_kind_come_back_equal(store):
     nodes = every_kind()
     before = [one.model_copy(deep=True) for one in nodes]
     ids = store.add(nodes)
@@ -130,20 +120,20 @@ def test_nodes_of_every_kind_come_back_equal(store: SemlexVectorStore) -> None:
 
 
 @pytest.mark.parametrize("rest", [1, {"class_name": "Other"}, {}, None])
-def test_what_others_have_stored_is_a_node_with_all_its_metadata(client: SyncClient, rest: Any) -> None:
+def test_what_others_have_stored_is_a_node_with_all_its_metadata(client, rest):
     collection = client.collection("nodes")
     collection.add_texts(["a lion"], ids=["lion"], metadata=[{"_node": rest, "year": 1}])
     expected = TextNode(id_="lion", text="a lion", metadata={"_node": rest, "year": 1})
     assert SemlexVectorStore(collection).get_nodes(["lion"]) == [expected]
 
 
-def test_a_node_that_is_found_is_the_one_that_was_added(animals: SemlexVectorStore) -> None:
+def test_a_node_that_is_found_is_the_one_that_was_added(animals):
     result = animals.query(VectorStoreQuery(query_embedding=[0.0, 0.0, 1.0], similarity_top_k=1))
     assert result.nodes == [without_embedding(ANIMALS[4])]
     assert result.similarities == [pytest.approx(1.0)]
 
 
-def test_the_same_id_replaces_unless_it_is_said_otherwise(store: SemlexVectorStore) -> None:
+def test_the_same_id_replaces_unless_it_is_said_otherwise(store):
     store.add([node("a", "old", [1.0, 0.0])])
     with pytest.raises(DuplicateError):
         store.add([node("a", "new", [1.0, 0.0])], on_duplicate="fail")
@@ -157,7 +147,7 @@ def test_the_same_id_replaces_unless_it_is_said_otherwise(store: SemlexVectorSto
     assert {one.node_id: one.get_content() for one in store.get_nodes()} == {"a": "new", "b": "b"}
 
 
-def test_what_cannot_be_stored_is_refused_by_name(store: SemlexVectorStore) -> None:
+def test_what_cannot_be_stored_is_refused_by_name(store):
     class Own(TextNode):
         pass
 
@@ -176,17 +166,17 @@ def test_what_cannot_be_stored_is_refused_by_name(store: SemlexVectorStore) -> N
         store.add([node("b", "text", [1.0, 0.0, 0.0])])
     assert [one.node_id for one in store.get_nodes()] == ["a"]
     with pytest.raises(ConfigurationError, match="collection must be Collection or SyncCollection"):
-        SemlexVectorStore("nodes")  # type: ignore[arg-type]
+        SemlexVectorStore("nodes")
 
 
-def test_nodes_with_and_without_embeddings_go_in_together(store: SemlexVectorStore) -> None:
+def test_nodes_with_and_without_embeddings_go_in_together(store):
     store.add([node("a", "lion"), node("b", "lion", [1.0, 0.0]), node("c", "tiger")])
     assert asked(store, query_embedding=[1.0, 0.0], query_str=None) == ["b"]
     assert set(asked(store, "text_search", query_str="lion")) == {"a", "b"}
 
 
-def test_what_is_refused_of_some_nodes_stores_none(store: SemlexVectorStore) -> None:
-    def refused(*nodes: BaseNode) -> list[tuple[int, str | None, str, str]]:
+def test_what_is_refused_of_some_nodes_stores_none(store):
+    def refused(*nodes):
         with pytest.raises(ValidationError) as caught:
             store.add(nodes)
         return [(one.row, one.id, one.field, one.code) for one in caught.value.errors]
@@ -219,11 +209,11 @@ def test_what_is_refused_of_some_nodes_stores_none(store: SemlexVectorStore) -> 
         ("mmr", {"kwargs": {"mmr_threshold": 1.0}}, ["lion", "cub", "tiger"]),
     ],
 )
-def test_modes(animals: SemlexVectorStore, mode: str, options: dict[str, Any], expected: list[str]) -> None:
+def test_modes(animals, mode, options, expected):
     assert asked(animals, mode, **options) == expected
 
 
-def test_mmr_gives_unlike_nodes(animals: SemlexVectorStore) -> None:
+def test_mmr_gives_unlike_nodes(animals):
     found = asked(animals, "mmr", kwargs={"mmr_threshold": 0.3})
     assert found[0] == "lion"
     assert set(found[1:]) == {"eagle", "owl"}
@@ -232,9 +222,9 @@ def test_mmr_gives_unlike_nodes(animals: SemlexVectorStore) -> None:
         asked(animals, "mmr", kwargs={"mmr_threshold": 2})
 
 
-def test_scores_are_those_of_the_stage_that_ordered(animals: SemlexVectorStore, client: SyncClient) -> None:
+def test_scores_are_those_of_the_stage_that_ordered(animals, client):
     collection = client.collection("nodes")
-    options: dict[str, Any] = {"query_embedding": [1.0, 0.0, 0.0], "query_str": "lion grass", "similarity_top_k": 5}
+    options = {"query_embedding": [1.0, 0.0, 0.0], "query_str": "lion grass", "similarity_top_k": 5}
     for mode, name, searched in (
         ("default", "vector_score", {"vector": [1.0, 0.0, 0.0], "mode": "vector"}),
         ("sparse", "keyword_score", {"query": "lion grass", "mode": "keyword"}),
@@ -246,7 +236,7 @@ def test_scores_are_those_of_the_stage_that_ordered(animals: SemlexVectorStore, 
         assert result.similarities == sorted(result.similarities, reverse=True)
 
 
-def test_semantic_hybrid_reranks(database_url: str, client: SyncClient) -> None:
+def test_semantic_hybrid_reranks(database_url, client):
     store = SemlexVectorStore(client.collection("nodes"))
     store.add(ANIMALS)
     with pytest.raises(ConfigurationError, match="rerank=True needs a reranker"):
@@ -269,21 +259,21 @@ def test_semantic_hybrid_reranks(database_url: str, client: SyncClient) -> None:
 
 
 @pytest.mark.parametrize("mode", ["svm", "logistic_regression", "linear_regression"])
-def test_modes_that_train_a_model_are_refused(animals: SemlexVectorStore, mode: str) -> None:
+def test_modes_that_train_a_model_are_refused(animals, mode):
     with pytest.raises(
         ConfigurationError, match=f"has no mode '{mode}', which needs a trained model; known modes: default, "
     ):
         asked(animals, mode)
 
 
-def test_fields_of_other_stores_are_refused(animals: SemlexVectorStore) -> None:
+def test_fields_of_other_stores_are_refused(animals):
     with pytest.raises(ConfigurationError, match="embedding_field"):
         asked(animals, embedding_field="e")
     with pytest.raises(ConfigurationError, match="output_fields"):
         asked(animals, output_fields=["a"])
 
 
-def test_a_query_is_bounded_by_ids_documents_and_filters(animals: SemlexVectorStore) -> None:
+def test_a_query_is_bounded_by_ids_documents_and_filters(animals):
     year = MetadataFilters(filters=[MetadataFilter(key="year", value=2000, operator=FilterOperator.GT)])
     assert asked(animals, node_ids=["owl", "tiger", "none"]) == ["tiger", "owl"]
     assert set(asked(animals, doc_ids=["birds"])) == {"eagle", "owl"}
@@ -294,7 +284,7 @@ def test_a_query_is_bounded_by_ids_documents_and_filters(animals: SemlexVectorSt
     assert asked(animals, doc_ids=[]) == []
 
 
-def test_nodes_are_read_and_deleted(animals: SemlexVectorStore) -> None:
+def test_nodes_are_read_and_deleted(animals):
     cats = MetadataFilters(filters=[MetadataFilter(key="kind", value="cat")])
     assert [one.node_id for one in animals.get_nodes(["owl", "none", "lion"])] == ["owl", "lion"]
     assert [one.node_id for one in animals.get_nodes(["owl", "lion"], cats)] == ["lion"]
@@ -313,7 +303,7 @@ def test_nodes_are_read_and_deleted(animals: SemlexVectorStore) -> None:
     assert asked(animals) == []
 
 
-def test_an_empty_store_finds_nothing(store: SemlexVectorStore) -> None:
+def test_an_empty_store_finds_nothing(store):
     assert asked(store) == []
     assert asked(store, "text_search") == []
     assert asked(store, "hybrid") == []
@@ -322,7 +312,7 @@ def test_an_empty_store_finds_nothing(store: SemlexVectorStore) -> None:
     store.clear()
 
 
-async def test_the_asynchronous_twins_do_the_same(store: SemlexVectorStore) -> None:
+async def test_the_asynchronous_twins_do_the_same(store):
     cats = MetadataFilters(filters=[MetadataFilter(key="kind", value="cat")])
     assert await store.async_add(ANIMALS) == [one.node_id for one in ANIMALS]
     query = VectorStoreQuery(query_embedding=[1.0, 0.0, 0.0], similarity_top_k=3)
@@ -335,7 +325,7 @@ async def test_the_asynchronous_twins_do_the_same(store: SemlexVectorStore) -> N
     assert await store.aget_nodes() == []
 
 
-async def test_a_loop_goes_on_while_a_twin_waits(animals: SemlexVectorStore, database_url: str) -> None:
+async def test_a_loop_goes_on_while_a_twin_waits(animals, database_url):
     """The calls of several tasks overlap, and a task that is cancelled leaves the store as it is."""
     query = VectorStoreQuery(query_embedding=[1.0, 0.0, 0.0], similarity_top_k=1)
     with held(database_url, "semlex.nodes_chunk") as lock:
@@ -348,7 +338,7 @@ async def test_a_loop_goes_on_while_a_twin_waits(animals: SemlexVectorStore, dat
     assert (await animals.aquery(query)).ids == ["lion"]
 
 
-async def test_a_collection_of_the_applications_own_loop(database_url: str) -> None:
+async def test_a_collection_of_the_applications_own_loop(database_url):
     async with connect(database_url, "none") as client:
         store = SemlexVectorStore(client.collection("nodes"))
         await store.async_add(ANIMALS[:1])
@@ -358,13 +348,13 @@ async def test_a_collection_of_the_applications_own_loop(database_url: str) -> N
             store.query(query)
 
 
-def test_embeddings_are_stored_as_given(animals: SemlexVectorStore, client: SyncClient) -> None:
+def test_embeddings_are_stored_as_given(animals, client):
     vectors = client.collection("nodes").embeddings.vectors(["owl", "none", "tiger"])
     assert set(vectors) == {"owl", "tiger"}
     assert np.array_equal(vectors["tiger"], np.float32([0.9, 0.1, 0.0]))
 
 
-def test_documents_of_an_imported_table_are_found_and_deleted(client: SyncClient, tmp_path: Path) -> None:
+def test_documents_of_an_imported_table_are_found_and_deleted(client, tmp_path):
     """An import puts what a node was cut out of into `parent_id`, and keeps nothing else of a node."""
     collection = client.collection("nodes")
     collection.add_documents(
@@ -393,7 +383,7 @@ def test_documents_of_an_imported_table_are_found_and_deleted(client: SyncClient
     assert len(collection.get([one.id for one in parts])) == len(parts)
 
 
-EMPTY: list[Any] = [
+EMPTY = [
     MetadataFilters(filters=[]),
     MetadataFilters(filters=[], condition="not"),
     MetadataFilters(filters=[MetadataFilters(filters=[])]),
@@ -403,7 +393,7 @@ EMPTY: list[Any] = [
 
 
 @pytest.mark.parametrize("nothing", EMPTY)
-def test_nothing_is_deleted_by_a_filter_without_conditions(animals: SemlexVectorStore, nothing: Any) -> None:
+def test_nothing_is_deleted_by_a_filter_without_conditions(animals, nothing):
     with pytest.raises(ValidationError, match=r"clear\(\) deletes all nodes"):
         animals.delete_nodes(filters=nothing)
     assert len(animals.get_nodes()) == len(ANIMALS)
@@ -411,7 +401,7 @@ def test_nothing_is_deleted_by_a_filter_without_conditions(animals: SemlexVector
     assert len(animals.get_nodes()) == len(ANIMALS) - 1
 
 
-def test_chunks_of_files_are_read_by_id_and_filter(animals: SemlexVectorStore, tmp_path: Path) -> None:
+def test_chunks_of_files_are_read_by_id_and_filter(animals, tmp_path):
     (tmp_path / "cats.md").write_text("# Cats\n\nA cat sleeps.\n")
     assert isinstance(animals.client, SyncCollection)
     animals.client.index(tmp_path)
@@ -429,14 +419,14 @@ def test_chunks_of_files_are_read_by_id_and_filter(animals: SemlexVectorStore, t
 class Bare(DocumentRetriever):
     """A fallback of a user's, whose documents have no scores."""
 
-    async def search(self, query: str, top_k: int = 5, filters: Any = None) -> list[SemlexDocument]:
+    async def search(self, query, top_k=5, filters=None):
         return [SemlexDocument("from elsewhere", id="own")]
 
-    async def add_documents(self, documents: Any) -> list[str]:
+    async def add_documents(self, documents):
         raise NotImplementedError
 
 
-async def test_hits_of_a_fallback_may_have_no_score(database_url: str) -> None:
+async def test_hits_of_a_fallback_may_have_no_score(database_url):
     with SyncRetriever(database_url, "none", fallback=Bare()) as retriever:
         assert [(one.node_id, one.score) for one in SemlexRetriever(retriever).retrieve("lion")] == [("own", None)]
         found = SemlexVectorStore(retriever).query(VectorStoreQuery(query_str="lion", mode=VectorStoreQueryMode.SPARSE))
@@ -447,7 +437,7 @@ async def test_hits_of_a_fallback_may_have_no_score(database_url: str) -> None:
         assert found.ids == ["own"]
 
 
-async def test_a_query_bundle_has_its_own_terms(database_url: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_query_bundle_has_its_own_terms(database_url, caplog):
     with connect_sync(database_url, HashEmbedder(32), use_reranking=False) as client:
         collection = client.collection("terms")
         texts = {
@@ -481,6 +471,6 @@ class Fixed(MockEmbedding):
 
     asked: list[str] = Field(default_factory=list)
 
-    def _get_query_embedding(self, query: str) -> list[float]:
+    def _get_query_embedding(self, query):
         self.asked.append(query)
         return HashEmbedder(32).embed_query("each build is shown red").tolist()

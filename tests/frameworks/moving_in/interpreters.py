@@ -8,6 +8,6 @@ PROGRAMS = Path(__file__).parent / "programs"
 ENVIRONMENTS = ROOT / ".state" / "frameworks"
 
 
-def interpreter(name: str) -> str:
+def interpreter(name):
     """The Python of an environment, by the name of its file in `environments/`."""
     return str(ENVIRONMENTS / f"moving_in-{name}" / "bin" / "python")

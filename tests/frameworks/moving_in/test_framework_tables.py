@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import uuid
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import psycopg
@@ -18,13 +16,13 @@ from tests.frameworks.moving_in.interpreters import PROGRAMS, interpreter
 from tests.support.foreign_tables import stored_rows
 
 ROWS, DIMENSIONS = 40, 24
-METADATA: list[dict[str, Any]] = [
+METADATA = [
     {},
     {"source": "a/b.md", "page": 3, "score": 0.1, "draft": False, "none": None},
     {"tags": ["a", "é", "日本語"], "nested": {"deep": [1, {"k": 1.5}]}},
     {"large": 2**53 + 1, "tiny": 5e-324, "quote": "'\"\\", "": "an empty key"},
 ]
-TABLES: dict[str, dict[str, tuple[str, str]]] = {
+TABLES = {
     "langchain_postgres": {"new_docs": ("new_docs", "embedding"), "old docs": ("langchain_pg_embedding", "embedding")},
     "llama_index": {"Nodes": ("data_nodes", "embedding"), "halves": ("data_halves", "embedding")},
     "haystack": {
@@ -34,7 +32,7 @@ TABLES: dict[str, dict[str, tuple[str, str]]] = {
 }
 
 
-def rows(seed: int) -> list[tuple[str, str, dict[str, Any], list[float]]]:
+def rows(seed):
     random = np.random.default_rng(seed)
     vectors = random.normal(size=(ROWS, DIMENSIONS)).astype(np.float32).tolist()
     return [
@@ -49,7 +47,7 @@ def rows(seed: int) -> list[tuple[str, str, dict[str, Any], list[float]]]:
 
 
 @pytest.mark.parametrize("library", TABLES)
-def test_what_a_library_has_filled_is_kept(database_url: str, tmp_path: Path, library: str) -> None:
+def test_what_a_library_has_filled_is_kept(database_url, tmp_path, library):
     given = rows(len(library))
     file = tmp_path / "rows.json"
     file.write_text(json.dumps(given), encoding="utf-8")
@@ -97,6 +95,6 @@ def test_what_a_library_has_filled_is_kept(database_url: str, tmp_path: Path, li
             )
 
 
-def _without(metadata: dict[str, Any], name: str) -> dict[str, Any]:
+def _without(metadata, name):
     assert metadata[name] is None
     return {key: value for key, value in metadata.items() if key != name}

@@ -6,7 +6,6 @@ import json
 import re
 import shlex
 import subprocess
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from semlex import SyncRetriever
 from tests.frameworks.moving_in.interpreters import PROGRAMS, interpreter
 from tests.support.folders import documentation
 from tests.support.foreign_tables import stored_rows
-from tests.support.shell import Shell
 
 PAGE = documentation("move-in.md").read_text(encoding="utf-8")
 RECIPES = dict(re.findall(r"^##+ (.+?)\n(?:(?!^##)[\s\S])*?```py\n([\s\S]*?)```", PAGE, re.MULTILINE))
@@ -25,10 +23,10 @@ ROWS, DIMENSIONS = 1_200, 16
 KEPT = {"FAISS": (), "LanceDB": ("kind",)}
 
 
-def rows() -> list[tuple[str, str, dict[str, Any], list[float]]]:
+def rows():
     vectors = np.random.default_rng(5).normal(size=(ROWS, DIMENSIONS)).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)  # so that every measure finds the same neighbours
-    metadata: list[dict[str, Any]] = [
+    metadata = [
         {},
         {"kind": "fruit", "page": 3},
         {"kind": "Äpfel 🍏", "ratio": 0.1, "draft": True},
@@ -39,12 +37,12 @@ def rows() -> list[tuple[str, str, dict[str, Any], list[float]]]:
     ]
 
 
-def test_there_is_a_recipe_for_every_store() -> None:
+def test_there_is_a_recipe_for_every_store():
     assert list(RECIPES) == ["FAISS", "FAISS of LangChain", "Chroma", "LanceDB", "Qdrant"]
 
 
 @pytest.mark.parametrize("store", RECIPES)
-def test_a_recipe_takes_everything_along(shell: Shell, store: str) -> None:
+def test_a_recipe_takes_everything_along(shell, store):
     given = rows()
     (shell.folder / "rows.json").write_text(json.dumps(given), encoding="utf-8")
     made = _run(shell, str(PROGRAMS / "make_store.py"), store, "rows.json")
@@ -68,7 +66,7 @@ def test_a_recipe_takes_everything_along(shell: Shell, store: str) -> None:
     assert [hit.id for hit in hits] == nearest
 
 
-def _run(shell: Shell, *arguments: str) -> str:
+def _run(shell, *arguments):
     done = subprocess.run(
         [interpreter("stores"), "-W", "ignore", *arguments],
         cwd=shell.folder, check=False, capture_output=True, text=True,

@@ -11,7 +11,6 @@ os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"  # Ray warns that it will
 
 import shutil
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,7 +24,7 @@ STORE_BYTES = 128 * 1024 * 1024
 
 
 @pytest.fixture(scope="session", autouse=True)
-def cluster() -> Iterator[str]:
+def cluster():
     """The address of that Ray, for programs beside the tests."""
     folder = Path(tempfile.mkdtemp(prefix="semlex-ray-", dir=TEMPORARY))  # a socket's path must be short
     try:

@@ -15,11 +15,11 @@ from tests.frameworks.ray.killed_work import DRIVER, MortalModel, MortalSink
 BLOCKS = 8
 
 
-def text_of(number: int) -> str:
+def text_of(number):
     return f"text {number:06}"
 
 
-def load(url: str, folder: Path, rows: int) -> None:
+def load(url, folder, rows):
     """Embeds and stores rows that are not stored yet."""
     sink = MortalSink(url, "killed", folder)
     items = [{"id": f"row-{number}", "text": text_of(number), "number": number} for number in range(rows)]

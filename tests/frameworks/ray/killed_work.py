@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import psutil
 import psycopg
-from numpy.typing import NDArray
 
 from semlex.embedding.base import BaseEmbedder, EmbedderIdentity
 from semlex.integrations.ray import SemlexSink
@@ -22,7 +18,7 @@ FIRST_ROWS = 100
 DRIVER = "driver"  # holds the process id of the driver
 
 
-def vectors_of(texts: Sequence[str]) -> NDArray[np.float32]:
+def vectors_of(texts):
     """Vectors that follow from the texts alone."""
     made = np.array([np.frombuffer(text.encode().ljust(DIMENSIONS)[-DIMENSIONS:], np.uint8) for text in texts])
     return made.reshape(-1, DIMENSIONS).astype(np.float32)
@@ -31,17 +27,17 @@ def vectors_of(texts: Sequence[str]) -> NDArray[np.float32]:
 class Deaths:
     """Kills that wait in a folder, one file each; who takes one dies of it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.folder = folder
 
-    def plan(self, place: str, times: int) -> None:
+    def plan(self, place, times):
         for number in range(times):
             (self.folder / f"{place}-{number}").touch()
 
-    def left(self) -> list[str]:
+    def left(self):
         return sorted(one.name for one in self.folder.glob("*-*"))
 
-    def die(self, place: str) -> None:
+    def die(self, place):
         """Ends this process, and its driver if the place says so, if a kill is planned here."""
         for planned in sorted(self.folder.glob(f"{place}-*")):
             try:
@@ -55,14 +51,14 @@ class Deaths:
             return
 
 
-def is_stored(url: str, text: str) -> bool:
+def is_stored(url, text):
     """Whether the rows before a text are stored; waits for them if the text is behind the first batches."""
     number = int(text.removeprefix("text "))
     if number < FIRST_ROWS:
         return False
     with psycopg.connect(url, autocommit=True) as connection:
 
-        def earlier_rows() -> bool:
+        def earlier_rows():
             try:
                 found = connection.execute("SELECT count(*) FROM semlex.killed_chunk WHERE chunk_text < %s", [text])
             except psycopg.errors.UndefinedTable:  # the sink makes it with its first batch
@@ -76,15 +72,15 @@ def is_stored(url: str, text: str) -> bool:
 class MortalModel(BaseEmbedder):
     """Dies on the way, and notes each text that it has embedded."""
 
-    def __init__(self, folder: Path, url: str = "") -> None:
+    def __init__(self, folder, url=""):
         self._deaths = Deaths(folder)
         self._url = url
 
     @property
-    def identity(self) -> EmbedderIdentity:
+    def identity(self):
         return EmbedderIdentity("test/mortal", "1", DIMENSIONS, None, "mean", False)
 
-    def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def embed_documents(self, texts):
         self._deaths.die("embedding")
         if self._url and self._deaths.left() and is_stored(self._url, texts[0]):
             self._deaths.die("afterwards")
@@ -93,7 +89,7 @@ class MortalModel(BaseEmbedder):
         return vectors_of(texts)
 
 
-def commands() -> list[list[str]]:
+def commands():
     """Command lines of all processes."""
     return [process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])]
 
@@ -101,12 +97,12 @@ def commands() -> list[list[str]]:
 class MortalSink(SemlexSink):
     """Dies before, between and after its batches, and notes connections of its database and processes of Ray."""
 
-    def __init__(self, url: str, collection: str, folder: Path, **options: Any) -> None:
+    def __init__(self, url, collection, folder, **options):
         super().__init__(url, collection, **options)
         self._deaths = Deaths(folder)
 
-    def write(self, blocks: Iterable[Any], ctx: Any) -> int:
-        def dying() -> Iterator[Any]:
+    def write(self, blocks, ctx):
+        def dying():
             for block in blocks:
                 self._deaths.die("before")
                 yield block

@@ -6,9 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,14 +24,14 @@ ROWS = 400
 pytestmark = pytest.mark.filterwarnings("ignore:.*is deprecated:DeprecationWarning:ray")
 
 
-def rows_of(count: int) -> list[dict[str, Any]]:
+def rows_of(count):
     return [
         {"id": f"row-{n}", "text": f"the harbour of island {n}", "section_title": f"Harbours {n % 3}", "year": 1900 + n}
         for n in range(count)
     ]
 
 
-def stored(url: str, collection: str) -> dict[str, tuple[str, dict[str, Any], list[float]]]:
+def stored(url, collection):
     with SyncClient(url, "none", use_reranking=False) as client:
         opened = client.collection(collection, create=False)
         chunks = opened.list_chunks(limit=10_000)
@@ -42,7 +39,7 @@ def stored(url: str, collection: str) -> dict[str, tuple[str, dict[str, Any], li
         return {one.id: (one.content, one.metadata, vectors[one.id].tolist()) for one in chunks}
 
 
-def test_what_is_stored_equals_what_one_process_stores(database_url: str) -> None:
+def test_what_is_stored_equals_what_one_process_stores(database_url):
     rows = rows_of(100)
     dataset = ray.data.from_items(rows, override_num_blocks=3)
     dataset.map_batches(SemlexEmbed("static")).write_datasink(SemlexSink(database_url, "ray"))
@@ -59,7 +56,7 @@ def test_what_is_stored_equals_what_one_process_stores(database_url: str) -> Non
 
 
 @pytest.mark.parametrize("batch_format", ["pyarrow", "pandas", "numpy"])
-def test_batches_of_every_format_are_embedded(database_url: str, tmp_path: Path, batch_format: str) -> None:
+def test_batches_of_every_format_are_embedded(database_url, tmp_path, batch_format):
     dataset = ray.data.from_items(rows_of(7))
     embedded = dataset.map_batches(SemlexEmbed(MortalModel(tmp_path)), batch_format=batch_format, batch_size=3)
     found = {row["id"]: np.asarray(row["vector"], np.float32) for row in embedded.take_all()}
@@ -68,7 +65,7 @@ def test_batches_of_every_format_are_embedded(database_url: str, tmp_path: Path,
         assert np.array_equal(found[row["id"]], expected)
 
 
-def test_vectors_from_elsewhere_are_stored(database_url: str) -> None:
+def test_vectors_from_elsewhere_are_stored(database_url):
     vectors = np.arange(12, dtype=np.float32).reshape(4, 3)
     batch = {"key": np.arange(4), "body": np.array(["one", "two", "three", "four"]), "numbers": vectors}
     sink = SemlexSink(database_url, "given", text_field="body", vector_field="numbers", id_field="key")
@@ -79,7 +76,7 @@ def test_vectors_from_elsewhere_are_stored(database_url: str) -> None:
     }
 
 
-def test_a_collection_that_was_dropped_is_made_again(database_url: str, tmp_path: Path) -> None:
+def test_a_collection_that_was_dropped_is_made_again(database_url, tmp_path):
     sink = SemlexSink(database_url, "dropped")
     embedded = ray.data.from_items(rows_of(5)).map_batches(SemlexEmbed(MortalModel(tmp_path), skip_stored=sink))
     for _ in range(2):
@@ -89,16 +86,16 @@ def test_a_collection_that_was_dropped_is_made_again(database_url: str, tmp_path
             client.drop("dropped")
 
 
-def embedded_texts(folder: Path) -> list[str]:
+def embedded_texts(folder):
     return (folder / "embedded").read_text().splitlines()
 
 
-def check_complete(url: str, rows: int) -> None:
+def check_complete(url, rows):
     expected = {f"row-{n}": (text_of(n), {"number": n}, vectors_of([text_of(n)])[0].tolist()) for n in range(rows)}
     assert stored(url, "killed") == expected
 
 
-def test_killed_workers_lose_and_double_nothing(database_url: str, tmp_path: Path) -> None:
+def test_killed_workers_lose_and_double_nothing(database_url, tmp_path):
     deaths, places, times = Deaths(tmp_path), ("embedding", "before", "between", "after"), 2
     for place in places:
         deaths.plan(place, times)
@@ -119,7 +116,7 @@ def test_killed_workers_lose_and_double_nothing(database_url: str, tmp_path: Pat
 
 
 @pytest.fixture
-def small_blocks() -> Iterator[None]:
+def small_blocks():
     """A task passes on each batch before it makes the next one."""
     context = ray.data.DataContext.get_current()
     before, context.target_max_block_size = context.target_max_block_size, 1_000
@@ -128,7 +125,7 @@ def small_blocks() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("small_blocks")
-def test_a_repeated_task_passes_on_the_same_rows(database_url: str, tmp_path: Path) -> None:
+def test_a_repeated_task_passes_on_the_same_rows(database_url, tmp_path):
     # It dies when rows that it has passed on are stored, and is run again: what it leaves out then would be lost.
     deaths = Deaths(tmp_path)
     deaths.plan("afterwards", 1)
@@ -146,7 +143,7 @@ def test_a_repeated_task_passes_on_the_same_rows(database_url: str, tmp_path: Pa
     check_complete(database_url, ROWS)
 
 
-def test_a_program_goes_on_where_it_was_killed(cluster: str, database_url: str, tmp_path: Path) -> None:
+def test_a_program_goes_on_where_it_was_killed(cluster, database_url, tmp_path):
     deaths = Deaths(tmp_path)
     for _ in range(2):
         deaths.plan(DRIVER, 1)
@@ -162,11 +159,11 @@ def test_a_program_goes_on_where_it_was_killed(cluster: str, database_url: str, 
     assert len(embedded_texts(afterwards)) <= ROWS - before
 
 
-def test_only_texts_that_changed_are_embedded_again(database_url: str, tmp_path: Path) -> None:
+def test_only_texts_that_changed_are_embedded_again(database_url, tmp_path):
     sink = SemlexSink(database_url, "again")
     embed = SemlexEmbed(MortalModel(tmp_path), skip_stored=sink)
 
-    def run(rows: list[dict[str, Any]]) -> list[str]:
+    def run(rows):
         (tmp_path / "embedded").write_text("")
         ray.data.from_items(rows, override_num_blocks=2).map_batches(embed).write_datasink(sink)
         return sorted(embedded_texts(tmp_path))
@@ -186,10 +183,10 @@ def test_only_texts_that_changed_are_embedded_again(database_url: str, tmp_path:
 
 
 @pytest.mark.parametrize("storage", ["vector", "halfvec"])
-def test_a_collection_is_read_in_parts(database_url: str, storage: str) -> None:
+def test_a_collection_is_read_in_parts(database_url, storage):
     vectors = np.arange(150, dtype=np.float32).reshape(50, 3) + 1
     with SyncClient(database_url, "none", use_reranking=False) as client:
-        options = CollectionOptions(vector_storage=storage)  # type: ignore[arg-type]
+        options = CollectionOptions(vector_storage=storage)
         collection = client.collection("read", options)
         table = {"id": [f"é-{n}" for n in range(50)], "text": [f"text {n}" for n in range(50)], "vector": vectors}
         collection.tables.load({**table, "year": list(range(50))})
@@ -211,7 +208,7 @@ def test_a_collection_is_read_in_parts(database_url: str, storage: str) -> None:
     assert stored(database_url, "copied") == stored(database_url, "read")
 
 
-def test_an_empty_collection_has_columns(database_url: str) -> None:
+def test_an_empty_collection_has_columns(database_url):
     with SyncClient(database_url, "none", use_reranking=False) as client:
         client.collection("empty").open()
     dataset = read_semlex(database_url, "empty", override_num_blocks=2)
@@ -219,11 +216,11 @@ def test_an_empty_collection_has_columns(database_url: str) -> None:
     assert dataset.count() == 0
 
 
-def test_what_cannot_work_fails_in_the_driver(database_url: str, tmp_path: Path) -> None:
+def test_what_cannot_work_fails_in_the_driver(database_url, tmp_path):
     with pytest.raises(ConfigurationError, match="on_duplicate"):
         SemlexSink(database_url, "x", on_duplicate="fail")
     with pytest.raises(ConfigurationError, match="skip_stored"):
-        SemlexEmbed("static", skip_stored=database_url)  # type: ignore[arg-type]
+        SemlexEmbed("static", skip_stored=database_url)
     with pytest.raises(ConfigurationError, match="model"):
         SemlexEmbed("")
     with pytest.raises(ConfigurationError, match="rows"):
@@ -248,6 +245,6 @@ def test_what_cannot_work_fails_in_the_driver(database_url: str, tmp_path: Path)
     assert "secret" not in repr(SemlexSink("postgresql://u:secret@host/name", "x").address)
 
 
-def test_the_package_loads_without_ray() -> None:
+def test_the_package_loads_without_ray():
     code = "import sys, semlex, semlex.retriever.tables; assert 'ray' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONWARNINGS": "error"})

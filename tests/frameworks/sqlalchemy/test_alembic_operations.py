@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import psycopg
 import pytest
 from alembic.autogenerate import render_python_code  # noqa: F401 - what a program has loaded beside
 from alembic.migration import MigrationContext
 from alembic.operations import Operations
-from sqlalchemy import Connection, create_engine
+from sqlalchemy import create_engine
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from semlex import SyncClient
@@ -18,23 +15,23 @@ from semlex.errors import ConfigurationError
 from semlex.integrations.alembic import FollowTable
 from tests.support.followed import articles
 
-OPTIONS: dict[str, Any] = {"text": ["title", "body"], "changes": "trigger"}
+OPTIONS = {"text": ["title", "body"], "changes": "trigger"}
 
 
-def names(url: str) -> Sequence[str]:
+def names(url):
     with SyncClient(url, "none", use_reranking=False) as client:
         return [one.table.name for one in client.collection("shelf").tables.followed()]
 
 
-def migrate(connection: Connection, *, stop: bool = False) -> None:
-    op: Any = Operations(MigrationContext.configure(connection))
+def migrate(connection, *, stop=False):
+    op = Operations(MigrationContext.configure(connection))
     if stop:
         op.unfollow_table("news", "shelf")
     else:
         op.follow_table("shop.articles", "shelf", name="news", **OPTIONS)
 
 
-def test_a_migration_follows_a_table_or_nothing(database_url: str) -> None:
+def test_a_migration_follows_a_table_or_nothing(database_url):
     engine = create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(database_url))
     with articles(database_url, rows=1) as table:
         assert names(database_url) == []
@@ -54,8 +51,8 @@ def test_a_migration_follows_a_table_or_nothing(database_url: str) -> None:
     engine.dispose()
 
 
-async def test_a_migration_of_an_asynchronous_engine(database_url: str) -> None:
-    async def connect() -> psycopg.AsyncConnection[Any]:
+async def test_a_migration_of_an_asynchronous_engine(database_url):
+    async def connect():
         return await psycopg.AsyncConnection.connect(database_url)
 
     engine = create_async_engine("postgresql+psycopg://", async_creator=connect)
@@ -65,10 +62,10 @@ async def test_a_migration_of_an_asynchronous_engine(database_url: str) -> None:
     await engine.dispose()
 
 
-def test_the_reverse_and_what_cannot_be_printed() -> None:
-    reverse: Any = FollowTable("shop.articles", "shelf", semlex_schema="own").reverse()
+def test_the_reverse_and_what_cannot_be_printed():
+    reverse = FollowTable("shop.articles", "shelf", semlex_schema="own").reverse()
     assert (reverse.name, reverse.collection, reverse.schema, reverse.keep) == ("articles", "shelf", "own", False)
     context = MigrationContext.configure(dialect_name="postgresql", opts={"as_sql": True})
-    op: Any = Operations(context)
+    op = Operations(context)
     with pytest.raises(ConfigurationError, match="semlex follow --sql"):
         op.follow_table("articles", "shelf", text=["title"])

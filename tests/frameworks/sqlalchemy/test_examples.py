@@ -13,6 +13,6 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_example_serves(bare_database_url: str, name: str) -> None:
+def test_the_example_serves(bare_database_url, name):
     with running(name, bare_database_url, *COMMANDS[name]) as example:
         check_articles(example)

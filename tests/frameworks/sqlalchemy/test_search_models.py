@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any
 from uuid import UUID
 
 import psycopg
@@ -30,9 +28,9 @@ from semlex.integrations import best_rows
 from semlex.integrations import sqlalchemy as integration
 from semlex.integrations.sqlalchemy import register, search_models
 from semlex.testing import HashEmbedder
-from tests.support.followed import Articles, Key, articles
+from tests.support.followed import articles
 
-OPTIONS: dict[str, Any] = {"embedding_model": HashEmbedder(8), "use_reranking": False}
+OPTIONS = {"embedding_model": HashEmbedder(8), "use_reranking": False}
 
 
 class Base(DeclarativeBase):
@@ -55,13 +53,13 @@ class Note(Base):
     article_id: Mapped[int] = mapped_column(ForeignKey("shop.articles.id"))
 
 
-def mapped(kind: Key) -> type:
+def mapped(kind):
     """The table with another key."""
 
     class Own(DeclarativeBase):
         pass
 
-    columns: dict[str, Any] = {
+    columns = {
         "uuid": {"id": mapped_column(postgresql.UUID(as_uuid=False), primary_key=True)},
         "text": {"id": mapped_column(postgresql.TEXT, primary_key=True)},
         "composite": {
@@ -74,7 +72,7 @@ def mapped(kind: Key) -> type:
 
 
 @contextmanager
-def followed(url: str, key: Key = "int", rows: int = 0, **options: Any) -> Iterator[tuple[SyncClient, Articles]]:
+def followed(url, key="int", rows=0, **options):
     with articles(url, key, rows=rows) as table, SyncClient(url, **OPTIONS) as client:
         collection = client.collection("shelf")
         collection.add_texts(["apple of another source"], ids=["other"])
@@ -85,13 +83,13 @@ def followed(url: str, key: Key = "int", rows: int = 0, **options: Any) -> Itera
 
 
 @pytest.fixture(autouse=True)
-def _forget_models() -> Iterator[None]:
+def _forget_models():
     yield
     integration._REGISTERED.clear()
 
 
 @contextmanager
-def session_of(url: str) -> Iterator[Session]:
+def session_of(url):
     engine = create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(url))
     with Session(engine) as session:
         yield session
@@ -99,14 +97,14 @@ def session_of(url: str) -> Iterator[Session]:
 
 
 @asynccontextmanager
-async def async_session_of(url: str) -> AsyncIterator[AsyncSession]:
+async def async_session_of(url):
     engine = create_async_engine("postgresql+psycopg://", async_creator=lambda: psycopg.AsyncConnection.connect(url))
     async with AsyncSession(engine) as session:
         yield session
     await engine.dispose()
 
 
-def test_entities_come_in_the_order_of_their_hits(database_url: str) -> None:
+def test_entities_come_in_the_order_of_their_hits(database_url):
     with followed(database_url, rows=12) as (client, table), session_of(database_url) as session:
         collection = client.collection("shelf")
         table.connection.execute("INSERT INTO shop.notes VALUES (1, 3)")
@@ -127,7 +125,7 @@ def test_entities_come_in_the_order_of_their_hits(database_url: str) -> None:
         factory.remove()
 
 
-async def test_a_session_with_an_event_loop(database_url: str) -> None:
+async def test_a_session_with_an_event_loop(database_url):
     with followed(database_url, rows=3) as (synchronous, table):
         async with Client(database_url, **OPTIONS) as client, async_session_of(database_url) as session:
             register(Article, client.collection("shelf"))
@@ -141,7 +139,7 @@ async def test_a_session_with_an_event_loop(database_url: str) -> None:
                 search_models(other, Article, "apple")
 
 
-def test_a_search_sees_the_transaction_of_its_session(database_url: str) -> None:
+def test_a_search_sees_the_transaction_of_its_session(database_url):
     with followed(database_url, rows=4) as (client, table), session_of(database_url) as session:
         collection = client.collection("shelf")
         first, second, *_ = search_models(session, Article, "apple", collection=collection)
@@ -158,9 +156,9 @@ def test_a_search_sees_the_transaction_of_its_session(database_url: str) -> None
 
 
 @pytest.mark.parametrize("key", ["uuid", "text", "composite"])
-def test_keys_of_every_kind(database_url: str, key: Key) -> None:
+def test_keys_of_every_kind(database_url, key):
     with followed(database_url, key, rows=60) as (client, table), session_of(database_url) as session:
-        model: Any = mapped(key)
+        model = mapped(key)
         collection = client.collection("shelf")
         found = search_models(session, model, "apple", 60, collection=collection)
         assert {one.hit.key for one in found} == {table.key_of(number) for number in range(60)}
@@ -174,9 +172,7 @@ def test_keys_of_every_kind(database_url: str, key: Key) -> None:
 
 
 @pytest.mark.parametrize("k", [1, 10, 50])
-def test_k_rows_meet_a_condition_whatever_their_share(
-    database_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, k: int
-) -> None:
+def test_k_rows_meet_a_condition_whatever_their_share(database_url, monkeypatch, caplog, k):
     with followed(database_url, rows=130) as (client, _), session_of(database_url) as session:
         collection = client.collection("shelf")
         for below in (130, 100, 20, 1, 0):
@@ -193,7 +189,7 @@ def test_k_rows_meet_a_condition_whatever_their_share(
         assert "columns in live=" in caplog.text
 
 
-def test_what_is_refused(database_url: str) -> None:
+def test_what_is_refused(database_url):
     class Other(DeclarativeBase):
         pass
 
@@ -221,4 +217,4 @@ def test_what_is_refused(database_url: str) -> None:
         with pytest.raises(ConfigurationError, match="k must be between 1 and 1,000"):
             search_models(session, Article, "apple", 0, collection=collection)
         with pytest.raises(ConfigurationError, match="a Session or an AsyncSession"):
-            search_models(None, Article, "apple", collection=collection)  # type: ignore[call-overload]
+            search_models(None, Article, "apple", collection=collection)

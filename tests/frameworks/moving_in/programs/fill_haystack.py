@@ -13,7 +13,7 @@ from haystack.utils import Secret
 from haystack_integrations.document_stores.pgvector import PgvectorDocumentStore
 
 
-def main() -> None:
+def main():
     """Fills and prints."""
     address, rows = sys.argv[1], json.loads(Path(sys.argv[2]).read_text(encoding="utf-8"))
     found = {}

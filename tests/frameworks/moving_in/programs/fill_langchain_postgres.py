@@ -12,7 +12,7 @@ from langchain_core.embeddings import DeterministicFakeEmbedding
 from langchain_postgres import Column, PGEngine, PGVector, PGVectorStore
 
 
-def main() -> None:
+def main():
     """Fills and prints."""
     address, rows = f"postgresql+psycopg://{sys.argv[1]}", json.loads(Path(sys.argv[2]).read_text(encoding="utf-8"))
     ids, texts, metadata, vectors = (list(column) for column in zip(*rows, strict=True))
@@ -41,7 +41,7 @@ def main() -> None:
     sys.stdout.write(json.dumps(found))
 
 
-def _json(value: object) -> object:
+def _json(value):
     return value.isoformat() if isinstance(value, datetime) else value
 
 

@@ -6,19 +6,18 @@ python fill_llama_index.py ADDRESS ROWS.json
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
 from llama_index.core.vector_stores import VectorStoreQuery
 from llama_index.vector_stores.postgres import PGVectorStore
 
-STORES: dict[str, dict[str, Any]] = {
+STORES = {
     "Nodes": {},
     "halves": {"use_halfvec": True, "use_jsonb": True, "hybrid_search": True, "text_search_config": "english"},
 }
 
 
-def main() -> None:
+def main():
     """Fills and prints."""
     address, rows = sys.argv[1], json.loads(Path(sys.argv[2]).read_text(encoding="utf-8"))
     size = len(rows[0][3])
@@ -38,7 +37,7 @@ def main() -> None:
     sys.stdout.write(json.dumps(found))
 
 
-def _node(name: str, own: str, metadata: dict[str, Any], vector: list[float], text: str | None = None) -> TextNode:
+def _node(name, own, metadata, vector, text=None):
     of = {NodeRelationship.SOURCE: RelatedNodeInfo(node_id="the book")}
     return TextNode(id_=name, text=text or own, metadata=metadata, embedding=vector, relationships=of)
 

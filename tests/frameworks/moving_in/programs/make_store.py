@@ -13,7 +13,7 @@ import numpy as np
 Rows = list[tuple[str, str, dict[str, Any], list[float]]]
 
 
-def faiss_index(rows: Rows, vectors: Any) -> list[str]:
+def faiss_index(rows, vectors):
     import faiss
 
     index = faiss.IndexIDMap(faiss.IndexFlatIP(vectors.shape[1]))
@@ -24,7 +24,7 @@ def faiss_index(rows: Rows, vectors: Any) -> list[str]:
     return [str(number) for number in index.search(vectors[:1], 5)[1][0]]
 
 
-def langchain_faiss(rows: Rows, vectors: Any) -> list[str]:
+def langchain_faiss(rows, vectors):
     from langchain_community.vectorstores import FAISS
     from langchain_core.embeddings import FakeEmbeddings
 
@@ -37,7 +37,7 @@ def langchain_faiss(rows: Rows, vectors: Any) -> list[str]:
     return [str(document.id) for document in found]
 
 
-def chroma(rows: Rows, vectors: Any) -> list[str]:
+def chroma(rows, vectors):
     import chromadb
 
     collection = chromadb.PersistentClient("chroma_store").create_collection("docs")
@@ -50,7 +50,7 @@ def chroma(rows: Rows, vectors: Any) -> list[str]:
     return list(collection.query(query_embeddings=vectors[:1], n_results=5)["ids"][0])
 
 
-def lancedb_table(rows: Rows, vectors: Any) -> list[str]:
+def lancedb_table(rows, vectors):
     import lancedb
     import pyarrow as pa
 
@@ -61,7 +61,7 @@ def lancedb_table(rows: Rows, vectors: Any) -> list[str]:
     return [row["id"] for row in table.search(vectors[0]).distance_type("cosine").limit(5).to_list()]
 
 
-def qdrant(rows: Rows, vectors: Any) -> list[str]:
+def qdrant(rows, vectors):
     from qdrant_client import QdrantClient, models
 
     client = QdrantClient(path="qdrant_store")
@@ -83,7 +83,7 @@ STORES = {
 }
 
 
-def main() -> None:
+def main():
     """Makes and prints."""
     rows = json.loads(Path(sys.argv[2]).read_text(encoding="utf-8"))
     vectors = np.array([row[3] for row in rows], np.float32)
