@@ -15,13 +15,12 @@ import semlex.integrations.django
 from semlex.errors import ConfigurationError
 from semlex.integrations.django import FollowTable, SearchManager
 from semlex.integrations.django.clients import client_of
+from tests.frameworks.django.shop.models import Article, Author, Line, Page
 
 pytestmark = pytest.mark.usefixtures("shop")
 
 
 def filled(rows=30):
-    from tests.frameworks.django.shop.models import Article, Author
-
     author = Author.objects.create(name="ann")
     Article.objects.bulk_create(
         Article(title=f"title {number}", body="apple", tenant=number % 3, author=author if number % 2 else None)
@@ -48,12 +47,11 @@ def test_instances_come_in_the_order_of_their_hits():
     assert repr(articles.search.query("apple", mode="keyword").only("title")).startswith("<RankedRows [<Article: ")
     pages = Paginator(articles.search.query("apple"), 12)
     assert [len(page.object_list) for page in pages] == [12, 12, 6]
-    awaited = asyncio.run(gathered(articles))
-    assert [one.pk for one in awaited] == [one.pk for one in rows]
 
+    async def gathered():
+        return [one.pk async for one in articles.search.query("apple")]
 
-async def gathered(articles):
-    return [one async for one in articles.search.query("apple")]
+    assert asyncio.run(gathered()) == [one.pk for one in rows]
 
 
 def test_conditions_of_django_and_of_semlex():
@@ -93,8 +91,6 @@ def test_a_search_is_in_the_transaction_of_django():
 
 
 def test_keys_of_every_kind_and_tables_with_triggers():
-    from tests.frameworks.django.shop.models import Line, Page
-
     Page.objects.bulk_create(Page(text=f"apple {number}") for number in range(3))
     Line.objects.bulk_create(Line(page=number % 2, number=number, text=f"apple {number}") for number in range(60))
     call_command("semlex_sync", verbosity=0)

@@ -1,4 +1,4 @@
-"""A document store on a database of its own."""
+"""Document stores on databases of their own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 
 os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "False"  # nothing leaves this machine; read when Haystack is imported
 
-
 from haystack.utils import Secret
 
 from semlex.integrations.haystack import SemlexDocumentStore
@@ -18,4 +17,10 @@ from semlex.integrations.haystack import SemlexDocumentStore
 @pytest.fixture
 def document_store(database_url):
     with closing(SemlexDocumentStore(Secret.from_token(database_url))) as store:
+        yield store
+
+
+@pytest.fixture(scope="module")
+def module_store(module_database):
+    with closing(SemlexDocumentStore(Secret.from_token(module_database))) as store:
         yield store

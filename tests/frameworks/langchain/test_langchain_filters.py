@@ -127,8 +127,8 @@ def test_a_filter_that_is_nested_too_deep_is_refused(store, wrapped):
         store.similarity_search("text", filter=filters)
 
 
-@pytest.mark.parametrize("nothing", [{}, {"$and": []}, {"$not": []}, {"$not": {}}, {"year": {"$nin": []}}], ids=str)
-def test_nothing_is_deleted_by_a_filter_that_always_holds(store, nothing):
-    with pytest.raises((ConfigurationError, ValidationError)):
-        store.delete(filter=nothing)
-    assert len(store.similarity_search("text", k=100)) == len(DOCUMENTS)
+def test_nothing_is_deleted_by_a_filter_that_always_holds(store):
+    for nothing in ({}, {"$and": []}, {"$not": []}, {"$not": {}}, {"year": {"$nin": []}}):
+        with pytest.raises((ConfigurationError, ValidationError)):
+            store.delete(filter=nothing)
+        assert len(store.similarity_search("text", k=100)) == len(DOCUMENTS), nothing

@@ -53,19 +53,11 @@ def test_metadata_is_the_user_s_unless_details_are_asked_for(collection, tmp_pat
     assert "keyword_score" not in plain.metadata
 
 
-def test_async_calls_answer_as_the_others(collection):
-    retriever = SemlexRetriever(collection=collection)
-
-    async def several():
-        return await retriever.abatch(["keys", "banana", "vault"])
-
-    assert asyncio.run(several()) == retriever.batch(["keys", "banana", "vault"])
-
-
-async def test_a_retriever_of_a_loop(database_url):
-    async with PostgreSQLRetriever(database_url, "none") as collection:
-        await collection.add_texts(TEXTS.values(), ids=list(TEXTS))
-        retriever = SemlexRetriever(collection=collection)
+async def test_async_calls_answer_as_the_others_and_in_a_loop(collection, database_url):
+    retriever, queries = SemlexRetriever(collection=collection), ["keys", "banana", "vault"]
+    assert await retriever.abatch(queries) == retriever.batch(queries)
+    async with PostgreSQLRetriever(database_url, "none") as own:
+        retriever = SemlexRetriever(collection=own)
         assert ids(await retriever.ainvoke("banana")) == ["banana"]
         with pytest.raises(ConfigurationError, match="connect_sync"):
             retriever.invoke("banana")
@@ -86,10 +78,8 @@ class Heard(BaseCallbackHandler):
 
 def test_errors_come_through_and_callbacks_are_told(collection, database_url):
     heard = Heard()
-    chain = {
-        "context": SemlexRetriever(collection=collection),
-        "question": RunnablePassthrough(),
-    } | RunnablePassthrough()
+    parts = {"context": SemlexRetriever(collection=collection), "question": RunnablePassthrough()}
+    chain = parts | RunnablePassthrough()
     assert ids(chain.invoke("banana", {"callbacks": [heard]})["context"]) == ["banana"]
     with connect_sync(database_url, "none") as client:
         missing = SemlexRetriever(collection=client.collection("missing", create=False))
@@ -98,21 +88,6 @@ def test_errors_come_through_and_callbacks_are_told(collection, database_url):
     assert heard.told == [["banana"], CollectionNotFoundError]
     with pytest.raises(ValueError, match="collection must be Collection or SyncCollection"):
         SemlexRetriever(collection="handbook")
-
-
-DOCUMENTS = [Document(page_content=text, id=one, metadata={"n": 1}) for one, text in TEXTS.items()]
-
-
-def test_a_compressor_orders_and_keeps_its_input():
-    compressor = SemlexReranker(reranker=TermOverlapReranker(), top_n=2)
-    found = compressor.compress_documents(DOCUMENTS, "vault keys")
-    assert found == [DOCUMENTS[1], DOCUMENTS[0]]
-    assert asyncio.run(compressor.acompress_documents(DOCUMENTS, "vault keys")) == found
-    assert compressor.compress_documents([], "vault keys") == []
-    named = SemlexReranker(reranker="term-overlap", score_key="rerank_score")
-    scored = named.compress_documents(DOCUMENTS, "vault keys")
-    assert [one.metadata["rerank_score"] for one in scored] == pytest.approx([5 / 6, 0.5, 0.0])
-    assert [one.metadata for one in DOCUMENTS] == [{"n": 1}] * 3
 
 
 class Broken:
@@ -124,9 +99,19 @@ class Broken:
     def close(self): ...
 
 
-def test_a_compressor_refuses_what_it_cannot_use():
+def test_a_compressor_orders_keeps_its_input_and_refuses_what_it_cannot_use():
+    documents = [Document(page_content=text, id=one, metadata={"n": 1}) for one, text in TEXTS.items()]
+    compressor = SemlexReranker(reranker=TermOverlapReranker(), top_n=2)
+    found = compressor.compress_documents(documents, "vault keys")
+    assert found == [documents[1], documents[0]]
+    assert asyncio.run(compressor.acompress_documents(documents, "vault keys")) == found
+    assert compressor.compress_documents([], "vault keys") == []
+    named = SemlexReranker(reranker="term-overlap", score_key="rerank_score")
+    scored = named.compress_documents(documents, "vault keys")
+    assert [one.metadata["rerank_score"] for one in scored] == pytest.approx([5 / 6, 0.5, 0.0])
+    assert [one.metadata for one in documents] == [{"n": 1}] * 3
     with pytest.raises(ModelError, match="one finite number per text"):
-        SemlexReranker(reranker=Broken()).compress_documents(DOCUMENTS, "keys")
+        SemlexReranker(reranker=Broken()).compress_documents(documents, "keys")
     for wrong in (None, "none", 3, "no-such-reranker"):
         with pytest.raises((ValueError, ModelNotFoundError), match="reranker"):
             SemlexReranker(reranker=wrong)

@@ -91,27 +91,26 @@ def test_a_history_is_that_of_a_dict(shared, changes):
         assert {one.id for one in shared.similarity_search("x y z", k=10)} == set(twin)
 
 
-@pytest.mark.parametrize(
-    ("method", "arguments"),
-    [
+def test_async_methods_answer_as_the_others(store):
+    vector = WordEmbeddings().embed_query("keys rotated")
+    for method, arguments in (
         ("similarity_search", ("keys rotated", 3)),
         ("similarity_search_with_score", ("keys rotated", 3)),
         ("similarity_search_with_relevance_scores", ("keys rotated", 3)),
-        ("similarity_search_by_vector", (WordEmbeddings().embed_query("keys rotated"), 3)),
+        ("similarity_search_by_vector", (vector, 3)),
         ("max_marginal_relevance_search", ("keys rotated", 2, 4, 0.3)),
-        ("max_marginal_relevance_search_by_vector", (WordEmbeddings().embed_query("keys rotated"), 2, 4, 0.3)),
+        ("max_marginal_relevance_search_by_vector", (vector, 2, 4, 0.3)),
         ("search", ("keys rotated", "mmr")),
         ("get_by_ids", (["vault", "nothing", "banana"],)),
-    ],
-)
-def test_async_methods_answer_as_the_others(store, method, arguments):
-    async def several():
-        return await asyncio.gather(*(getattr(store, f"a{method}")(*arguments) for _ in range(3)))
+    ):
 
-    expected = getattr(store, method)(*arguments)
-    assert expected
-    for _ in range(2):  # of two event loops
-        assert asyncio.run(several()) == [expected] * 3
+        async def several(method=method, arguments=arguments):
+            return await asyncio.gather(*(getattr(store, f"a{method}")(*arguments) for _ in range(3)))
+
+        expected = getattr(store, method)(*arguments)
+        assert expected, method
+        for _ in range(2):  # of two event loops
+            assert asyncio.run(several()) == [expected] * 3, method
 
 
 @pytest.mark.parametrize("embedding", [WordEmbeddings(), None], ids=["with a model", "without one"])
@@ -157,9 +156,8 @@ def test_scores_order_the_answer(store):
         assert [one for one, _ in scored] == store.similarity_search("keys rotated", **options)
         assert [score for _, score in scored] == sorted((score for _, score in scored), reverse=True)
     hits = store.collection.search("keys rotated", 4)
-    assert [score for _, score in store.similarity_search_with_score("keys rotated")] == [
-        hit.fused_score for hit in hits
-    ]
+    scored = store.similarity_search_with_score("keys rotated")
+    assert [score for _, score in scored] == [hit.fused_score for hit in hits]
     [(_, cosine)] = store.similarity_search_with_score(TEXTS[0], 1, mode="vector")
     assert math.isclose(cosine, 1, abs_tol=1e-6)
 
@@ -171,17 +169,13 @@ def test_relevance_is_the_cosine_whatever_the_order(store):
     assert [score for _, score in relevant] == [max(0.0, hit.vector_score or 0.0) for hit in hits]
     assert relevant[0][1] > relevant[-1][1]
     threshold = relevant[1][1]
-    retriever = store.as_retriever(
-        search_type="similarity_score_threshold", search_kwargs={"score_threshold": threshold, "k": 4}
-    )
-    assert [one.id for one in retriever.invoke("keys rotated")] == [
-        one.id for one, score in relevant if score >= threshold
-    ]
+    options = {"score_threshold": threshold, "k": 4}
+    retriever = store.as_retriever(search_type="similarity_score_threshold", search_kwargs=options)
+    above = [one.id for one, score in relevant if score >= threshold]
+    assert [one.id for one in retriever.invoke("keys rotated")] == above
     select = store._select_relevance_score_fn()
     assert [select(score) for score in (-0.5, 0.25, 0.5, 7.0)] == [0.0, 0.25, 0.5, 1.0]
-
-
-def test_relevance_needs_something_to_go_by(store):
+    # It needs something to go by.
     with pytest.raises(EmbeddingsMissingError, match="similarity_search_with_score"):
         store.similarity_search_with_relevance_scores("keys", mode="keyword")
     assert store.similarity_search_with_relevance_scores("zebra", mode="keyword") == []

@@ -1,31 +1,97 @@
-"""A program after LlamaIndex's own pages, with its store in memory and with a collection in its place."""
+"""A program as LlamaIndex's own pages show it, with its store in memory and with a collection in its place."""
 
 from __future__ import annotations
 
 import pytest
-from llama_index.core import VectorStoreIndex
+from llama_index.core import Document, StorageContext, VectorStoreIndex
+from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.indices.vector_store.retrievers import VectorIndexRetriever
 from llama_index.core.llms import MockLLM
+from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.schema import QueryBundle
-from llama_index.core.vector_stores import SimpleVectorStore
-from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
+from llama_index.core.vector_stores import FilterOperator, MetadataFilter, MetadataFilters, SimpleVectorStore
 
 from semlex import connect, connect_sync
 from semlex.errors import ConfigurationError
 from semlex.integrations.llama_index import SemlexRetriever, SemlexVectorStore
-from tests.frameworks.llama_index.essays_program import DOCUMENTS, WordEmbedding, run
+from tests.support.documented_programs import documentation_test
+
+test_example_runs = documentation_test("llama_index")
+WORDS = ("lion", "grass", "eagle", "sky", "owl", "night", "hunt", "sleep")
 
 
-def test_the_program_says_the_same_with_both_stores(client):
+class WordEmbedding(BaseEmbedding):
+    """How often each of a few words occurs, and a constant."""
+
+    def _get_text_embedding(self, text):
+        return [float(text.lower().count(word)) for word in WORDS] + [0.25]
+
+    def _get_query_embedding(self, query):
+        return self._get_text_embedding(query)
+
+    async def _aget_query_embedding(self, query):
+        return self._get_text_embedding(query)
+
+
+DOCUMENTS = [
+    Document(
+        doc_id="lions",
+        text="Lions live in the grass. They hunt at dusk. A lion may sleep for twenty hours a day.",
+        metadata={"kind": "cat", "year": 1999},
+        excluded_llm_metadata_keys=["year"],
+    ),
+    Document(
+        doc_id="eagles",
+        text="Eagles rule the sky. An eagle can see a hare from a mile away, and hunt it in the grass.",
+        metadata={"kind": "bird", "year": 2010},
+    ),
+    Document(
+        doc_id="owls",
+        text="Owls hunt by night. An owl will sleep through the day.",
+        metadata={"kind": "bird", "year": 2020},
+    ),
+]
+
+
+def run(vector_store):
+    """Does what a user does, and says what came of it."""
+    index = VectorStoreIndex.from_documents(
+        DOCUMENTS,
+        storage_context=StorageContext.from_defaults(vector_store=vector_store),
+        embed_model=WordEmbedding(),
+        transformations=[SentenceSplitter(chunk_size=48, chunk_overlap=0)],
+    )
+    said = {}
+
+    response = index.as_query_engine(llm=MockLLM(), similarity_top_k=1).query("Which lion lives in the grass?")
+    said["answer"] = str(response)
+    said["sources"] = [
+        (one.node.ref_doc_id, one.node.metadata, one.node.excluded_llm_metadata_keys, one.node.get_content())
+        for one in response.source_nodes
+    ]
+
+    nodes = index.as_retriever(similarity_top_k=3).retrieve("owl night sleep")
+    said["retrieved"] = [(one.node.ref_doc_id, round(one.score or 0.0, 5)) for one in nodes]
+    said["positions"] = [(one.node.start_char_idx, one.node.end_char_idx) for one in nodes]
+
+    early = MetadataFilter(key="year", value=2015, operator=FilterOperator.LT)
+    birds = MetadataFilters(filters=[MetadataFilter(key="kind", value="bird"), early])
+    found = index.as_retriever(similarity_top_k=5, filters=birds).retrieve("lion grass")
+    said["filtered"] = sorted(one.node.get_content() for one in found)
+
+    index.delete_ref_doc("lions")
+    index.insert(Document(doc_id="cubs", text="A lion cub will sleep in the grass.", metadata={"kind": "cat"}))
+    found = index.as_retriever(similarity_top_k=1).retrieve("lion grass")
+    said["changed"] = [(one.node.ref_doc_id, one.node.get_content()) for one in found]
+    return said
+
+
+def test_the_program_says_the_same_with_both_stores_and_its_index_is_found_again(database_url, client):
     expected = run(SimpleVectorStore())
     assert expected["filtered"]
     assert expected["changed"] == [("cubs", "A lion cub will sleep in the grass.")]
     assert run(SemlexVectorStore(client.collection("essays"))) == expected
-
-
-def test_an_index_is_found_again_over_what_is_stored(database_url, client):
-    run(SemlexVectorStore(client.collection("essays")))
     with connect_sync(database_url, "none") as later:
         store = SemlexVectorStore(later.collection("essays"))
         index = VectorStoreIndex.from_vector_store(store, embed_model=WordEmbedding())
@@ -55,7 +121,7 @@ async def test_an_index_is_built_and_asked_on_a_loop(database_url):
         assert [one.node.ref_doc_id for one in found] != ["owls"]
 
 
-def test_the_retriever_searches_by_both_legs(client):
+async def test_the_retriever_searches_and_awaits(database_url, client):
     collection = client.collection("essays")
     run(SemlexVectorStore(collection))
     retriever = SemlexRetriever(collection, 2, embed_model=WordEmbedding())
@@ -74,18 +140,11 @@ def test_the_retriever_searches_by_both_legs(client):
     assert "eagle" in str(engine.query("eagle sky"))
     with pytest.raises(ConfigurationError, match="weights"):
         SemlexRetriever(collection, weights={"sound": 1}).retrieve("eagle")
-
-
-async def test_the_retriever_awaits(database_url, client):
-    run(SemlexVectorStore(client.collection("essays")))
-    retriever = SemlexRetriever(client.collection("essays"), 1, embed_model=WordEmbedding())
     found = await retriever.aretrieve("owl night")
     assert found == retriever.retrieve("owl night")
     async with connect(database_url, "none") as own:
-        assert (
-            await SemlexRetriever(own.collection("essays"), 1, embed_model=WordEmbedding()).aretrieve("owl night")
-            == found
-        )
+        awaiting = SemlexRetriever(own.collection("essays"), 2, embed_model=WordEmbedding())
+        assert await awaiting.aretrieve("owl night") == found
 
 
 def test_files_that_semlex_has_read_say_where_they_stand(database_url, tmp_path):

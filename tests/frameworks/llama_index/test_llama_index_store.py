@@ -28,7 +28,7 @@ from llama_index.core.vector_stores.types import (
 )
 
 from semlex import Document as SemlexDocument
-from semlex import DocumentRetriever, SyncCollection, SyncRetriever, connect, connect_sync
+from semlex import DocumentRetriever, SyncCollection, SyncRetriever, TermOverlapReranker, connect, connect_sync
 from semlex.errors import ConfigurationError, DuplicateError, ModelMismatchError, ValidationError
 from semlex.integrations.llama_index import SemlexRetriever, SemlexVectorStore
 from semlex.testing import HashEmbedder
@@ -42,10 +42,6 @@ def node(name, text, embedding=None, ref=None, **metadata):
     return made
 
 
-def without_embedding(one):
-    return one.model_copy(update={"embedding": None})
-
-
 ANIMALS = [
     node("lion", "a lion hunts in the grass", [1.0, 0.0, 0.0], "cats", kind="cat", year=1999),
     node("tiger", "a tiger hunts in the jungle", [0.9, 0.1, 0.0], "cats", kind="cat", year=2004),
@@ -53,6 +49,9 @@ ANIMALS = [
     node("eagle", "an eagle hunts in the sky", [0.0, 1.0, 0.0], "birds", kind="bird", year=2010),
     node("owl", "an owl sleeps by day", [0.0, 0.0, 1.0], "birds", kind="bird"),
 ]
+
+
+CATS = MetadataFilters(filters=[MetadataFilter(key="kind", value="cat")])
 
 
 @pytest.fixture
@@ -129,7 +128,7 @@ def test_what_others_have_stored_is_a_node_with_all_its_metadata(client, rest):
 
 def test_a_node_that_is_found_is_the_one_that_was_added(animals):
     result = animals.query(VectorStoreQuery(query_embedding=[0.0, 0.0, 1.0], similarity_top_k=1))
-    assert result.nodes == [without_embedding(ANIMALS[4])]
+    assert result.nodes == [ANIMALS[4].model_copy(update={"embedding": None})]
     assert result.similarities == [pytest.approx(1.0)]
 
 
@@ -139,11 +138,8 @@ def test_the_same_id_replaces_unless_it_is_said_otherwise(store):
         store.add([node("a", "new", [1.0, 0.0])], on_duplicate="fail")
     store.add([node("a", "skipped", [1.0, 0.0])], on_duplicate="skip")
     assert [one.get_content() for one in store.get_nodes()] == ["old"]
-    assert store.add([node("a", "first", [1.0, 0.0]), node("b", "b", [1.0, 0.0]), node("a", "new", [0.0, 1.0])]) == [
-        "a",
-        "b",
-        "a",
-    ]
+    nodes = [node("a", "first", [1.0, 0.0]), node("b", "b", [1.0, 0.0]), node("a", "new", [0.0, 1.0])]
+    assert store.add(nodes) == ["a", "b", "a"]
     assert {one.node_id: one.get_content() for one in store.get_nodes()} == {"a": "new", "b": "b"}
 
 
@@ -151,9 +147,8 @@ def test_what_cannot_be_stored_is_refused_by_name(store):
     class Own(TextNode):
         pass
 
-    with pytest.raises(
-        ValidationError, match=r"row 1: node must be a node of LlamaIndex's own kinds \(TextNode, .*; got an Own"
-    ):
+    message = r"row 1: node must be a node of LlamaIndex's own kinds \(TextNode, .*; got an Own"
+    with pytest.raises(ValidationError, match=message):
         store.add([node("a", "fine"), Own(text="mine")])
     with pytest.raises(ValidationError, match="without the key _node"):
         store.add([node("a", "text", _node=1)])
@@ -183,21 +178,17 @@ def test_what_is_refused_of_some_nodes_stores_none(store):
 
     fine, other = node("a", "good", [1.0, 0.0]), node("c", "good", [0.0, 1.0])
     assert refused(fine, node("b", "")) == [(1, "b", "content", "too_short")]
-    assert refused(node("x", "text"), fine, node("long", "text", [1.0, 0.0, 0.0]), other) == [
-        (2, "long", "embedding", "wrong_dimension")
-    ]
-    assert refused(fine, node("x", "text"), node("nan", "text", [float("nan"), 0.0])) == [
-        (2, "nan", "embedding", "not_finite")
-    ]
+    long, nan = node("long", "text", [1.0, 0.0, 0.0]), node("nan", "text", [float("nan"), 0.0])
+    assert refused(node("x", "text"), fine, long, other) == [(2, "long", "embedding", "wrong_dimension")]
+    assert refused(fine, node("x", "text"), nan) == [(2, "nan", "embedding", "not_finite")]
     assert store.get_nodes() == []
     with pytest.raises(DuplicateError):
         store.add([fine, node("x", "text"), fine], on_duplicate="fail")
     assert store.get_nodes() == []
 
 
-@pytest.mark.parametrize(
-    ("mode", "options", "expected"),
-    [
+def test_modes(animals):
+    for mode, options, expected in (
         ("default", {}, ["lion", "cub", "tiger"]),
         ("default", {"query_str": None, "similarity_top_k": 1}, ["lion"]),
         ("text_search", {"query_embedding": None}, ["lion", "cub"]),
@@ -207,13 +198,9 @@ def test_what_is_refused_of_some_nodes_stores_none(store):
         ("hybrid", {"alpha": 0.0, "query_str": "owl", "similarity_top_k": 1}, ["owl"]),
         ("hybrid", {"hybrid_top_k": 2, "sparse_top_k": 4}, ["lion", "cub"]),
         ("mmr", {"kwargs": {"mmr_threshold": 1.0}}, ["lion", "cub", "tiger"]),
-    ],
-)
-def test_modes(animals, mode, options, expected):
-    assert asked(animals, mode, **options) == expected
-
-
-def test_mmr_gives_unlike_nodes(animals):
+    ):
+        assert asked(animals, mode, **options) == expected, (mode, options)
+    # MMR gives unlike nodes.
     found = asked(animals, "mmr", kwargs={"mmr_threshold": 0.3})
     assert found[0] == "lion"
     assert set(found[1:]) == {"eagle", "owl"}
@@ -231,42 +218,29 @@ def test_scores_are_those_of_the_stage_that_ordered(animals, client):
         ("hybrid", "fused_score", {"query": "lion grass", "vector": [1.0, 0.0, 0.0], "mode": "hybrid"}),
     ):
         result = animals.query(VectorStoreQuery(mode=VectorStoreQueryMode(mode), **options))
-        hits = collection.search(top_k=5, rerank=False, **searched)
-        assert result.similarities == [getattr(hit, name) for hit in hits], mode
+        assert result.similarities == [
+            getattr(hit, name) for hit in collection.search(top_k=5, rerank=False, **searched)
+        ], mode
         assert result.similarities == sorted(result.similarities, reverse=True)
 
 
-def test_semantic_hybrid_reranks(database_url, client):
-    store = SemlexVectorStore(client.collection("nodes"))
-    store.add(ANIMALS)
+def test_semantic_hybrid_reranks(animals, database_url):
     with pytest.raises(ConfigurationError, match="rerank=True needs a reranker"):
-        asked(store, "semantic_hybrid")
-    from semlex import TermOverlapReranker, connect_sync
-
+        asked(animals, "semantic_hybrid")
+    mode = VectorStoreQueryMode.SEMANTIC_HYBRID
+    query = VectorStoreQuery(query_embedding=[0.0, 1.0, 0.0], query_str="owl day", mode=mode, similarity_top_k=2)
     with connect_sync(database_url, "none", TermOverlapReranker()) as other:
-        reranked = SemlexVectorStore(other.collection("nodes"))
-        result = reranked.query(
-            VectorStoreQuery(
-                query_embedding=[0.0, 1.0, 0.0],
-                query_str="owl day",
-                mode=VectorStoreQueryMode.SEMANTIC_HYBRID,
-                similarity_top_k=2,
-            )
-        )
+        result = SemlexVectorStore(other.collection("nodes")).query(query)
     assert result.ids is not None
     assert result.ids[0] == "owl"
     assert result.similarities == sorted(result.similarities or [], reverse=True)
 
 
-@pytest.mark.parametrize("mode", ["svm", "logistic_regression", "linear_regression"])
-def test_modes_that_train_a_model_are_refused(animals, mode):
-    with pytest.raises(
-        ConfigurationError, match=f"has no mode '{mode}', which needs a trained model; known modes: default, "
-    ):
-        asked(animals, mode)
-
-
-def test_fields_of_other_stores_are_refused(animals):
+def test_modes_that_train_a_model_and_fields_of_other_stores_are_refused(animals):
+    for mode in ("svm", "logistic_regression", "linear_regression"):
+        message = f"has no mode '{mode}', which needs a trained model; known modes: default, "
+        with pytest.raises(ConfigurationError, match=message):
+            asked(animals, mode)
     with pytest.raises(ConfigurationError, match="embedding_field"):
         asked(animals, embedding_field="e")
     with pytest.raises(ConfigurationError, match="output_fields"):
@@ -285,11 +259,10 @@ def test_a_query_is_bounded_by_ids_documents_and_filters(animals):
 
 
 def test_nodes_are_read_and_deleted(animals):
-    cats = MetadataFilters(filters=[MetadataFilter(key="kind", value="cat")])
     assert [one.node_id for one in animals.get_nodes(["owl", "none", "lion"])] == ["owl", "lion"]
-    assert [one.node_id for one in animals.get_nodes(["owl", "lion"], cats)] == ["lion"]
-    assert {one.node_id for one in animals.get_nodes(filters=cats)} == {"lion", "tiger", "cub"}
-    animals.delete_nodes(["owl", "lion"], cats)
+    assert [one.node_id for one in animals.get_nodes(["owl", "lion"], CATS)] == ["lion"]
+    assert {one.node_id for one in animals.get_nodes(filters=CATS)} == {"lion", "tiger", "cub"}
+    animals.delete_nodes(["owl", "lion"], CATS)
     assert {one.node_id for one in animals.get_nodes()} == {"tiger", "cub", "eagle", "owl"}
     animals.delete_nodes([])
     animals.delete_nodes(["owl", "none"])
@@ -304,23 +277,19 @@ def test_nodes_are_read_and_deleted(animals):
 
 
 def test_an_empty_store_finds_nothing(store):
-    assert asked(store) == []
-    assert asked(store, "text_search") == []
-    assert asked(store, "hybrid") == []
-    assert asked(store, "mmr") == []
+    assert [asked(store, mode) for mode in ("default", "text_search", "hybrid", "mmr")] == [[]] * 4
     store.delete("x")
     store.clear()
 
 
 async def test_the_asynchronous_twins_do_the_same(store):
-    cats = MetadataFilters(filters=[MetadataFilter(key="kind", value="cat")])
     assert await store.async_add(ANIMALS) == [one.node_id for one in ANIMALS]
     query = VectorStoreQuery(query_embedding=[1.0, 0.0, 0.0], similarity_top_k=3)
     assert (await store.aquery(query)).ids == ["lion", "cub", "tiger"] == store.query(query).ids
     assert [one.node_id for one in await store.aget_nodes(["owl"])] == ["owl"]
     await store.adelete_nodes(["owl"])
     await store.adelete("cats")
-    assert await store.aget_nodes(filters=cats) == []
+    assert await store.aget_nodes(filters=CATS) == []
     await store.aclear()
     assert await store.aget_nodes() == []
 
@@ -383,20 +352,17 @@ def test_documents_of_an_imported_table_are_found_and_deleted(client, tmp_path):
     assert len(collection.get([one.id for one in parts])) == len(parts)
 
 
-EMPTY = [
-    MetadataFilters(filters=[]),
-    MetadataFilters(filters=[], condition="not"),
-    MetadataFilters(filters=[MetadataFilters(filters=[])]),
-    MetadataFilters(filters=[MetadataFilter(key="kind", value="cat"), MetadataFilters(filters=[])], condition="or"),
-    MetadataFilters(filters=[MetadataFilter(key="kind", value=[], operator=FilterOperator.NIN)]),
-]
-
-
-@pytest.mark.parametrize("nothing", EMPTY)
-def test_nothing_is_deleted_by_a_filter_without_conditions(animals, nothing):
-    with pytest.raises(ValidationError, match=r"clear\(\) deletes all nodes"):
-        animals.delete_nodes(filters=nothing)
-    assert len(animals.get_nodes()) == len(ANIMALS)
+def test_nothing_is_deleted_by_a_filter_without_conditions(animals):
+    for nothing in (
+        MetadataFilters(filters=[]),
+        MetadataFilters(filters=[], condition="not"),
+        MetadataFilters(filters=[MetadataFilters(filters=[])]),
+        MetadataFilters(filters=[MetadataFilter(key="kind", value="cat"), MetadataFilters(filters=[])], condition="or"),
+        MetadataFilters(filters=[MetadataFilter(key="kind", value=[], operator=FilterOperator.NIN)]),
+    ):
+        with pytest.raises(ValidationError, match=r"clear\(\) deletes all nodes"):
+            animals.delete_nodes(filters=nothing)
+        assert len(animals.get_nodes()) == len(ANIMALS), nothing
     animals.delete_nodes(["lion"], MetadataFilters(filters=[]))
     assert len(animals.get_nodes()) == len(ANIMALS) - 1
 
@@ -407,11 +373,10 @@ def test_chunks_of_files_are_read_by_id_and_filter(animals, tmp_path):
     animals.client.index(tmp_path)
     (chunk,) = animals.client.list_chunks("exists @source_document")
     here = MetadataFilters(filters=[MetadataFilter(key="@source_document", value="cats.md")])
-    cats = MetadataFilters(filters=[MetadataFilter(key="kind", value="cat")])
     assert [one.node_id for one in animals.get_nodes(["lion", chunk.id], here)] == [chunk.id]
-    assert [one.node_id for one in animals.get_nodes([chunk.id, "lion"], cats)] == ["lion"]
-    assert animals.get_nodes(["none"], cats) == []
-    assert animals.get_nodes([], cats) == []
+    assert [one.node_id for one in animals.get_nodes([chunk.id, "lion"], CATS)] == ["lion"]
+    assert animals.get_nodes(["none"], CATS) == []
+    assert animals.get_nodes([], CATS) == []
     animals.delete_nodes([chunk.id, "lion"], here)
     assert len(animals.get_nodes()) == len(ANIMALS)
 
@@ -429,12 +394,10 @@ class Bare(DocumentRetriever):
 async def test_hits_of_a_fallback_may_have_no_score(database_url):
     with SyncRetriever(database_url, "none", fallback=Bare()) as retriever:
         assert [(one.node_id, one.score) for one in SemlexRetriever(retriever).retrieve("lion")] == [("own", None)]
-        found = SemlexVectorStore(retriever).query(VectorStoreQuery(query_str="lion", mode=VectorStoreQueryMode.SPARSE))
-        assert (found.ids, found.similarities) == (["own"], None)
-        found = await SemlexVectorStore(retriever).aquery(
-            VectorStoreQuery(query_str="lion", mode=VectorStoreQueryMode.SPARSE)
-        )
-        assert found.ids == ["own"]
+        store = SemlexVectorStore(retriever)
+        query = VectorStoreQuery(query_str="lion", mode=VectorStoreQueryMode.SPARSE)
+        for found in (store.query(query), await store.aquery(query)):
+            assert (found.ids, found.similarities) == (["own"], None)
 
 
 async def test_a_query_bundle_has_its_own_terms(database_url, caplog):

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import subprocess
 
 import numpy as np
 import pytest
 
 from semlex import SyncRetriever
-from tests.frameworks.moving_in.interpreters import PROGRAMS, interpreter
+from tests.frameworks.moving_in.interpreters import PROGRAMS, bytes_of, output_of
 from tests.support.folders import documentation
 from tests.support.foreign_tables import stored_rows
 
@@ -45,31 +44,21 @@ def test_there_is_a_recipe_for_every_store():
 def test_a_recipe_takes_everything_along(shell, store):
     given = rows()
     (shell.folder / "rows.json").write_text(json.dumps(given), encoding="utf-8")
-    made = _run(shell, str(PROGRAMS / "make_store.py"), store, "rows.json")
+    made = output_of("stores", PROGRAMS / "make_store.py", store, "rows.json", folder=shell.folder)
     nearest = json.loads(made)
-    _run(shell, "-c", RECIPES[store])
+    output_of("stores", "-c", RECIPES[store], folder=shell.folder)
     for _ in range(2):  # the second time updates
         shell(*shlex.split(COMMAND))
     url = shell.environment["DATABASE_URL"]
     kept = KEPT.get(store)
-    head = DIMENSIONS.to_bytes(2, "big") + bytes(2)
     assert stored_rows(url, "articles") == {
         name: (
             text,
             {key: value for key, value in metadata.items() if kept is None or key in kept},
-            head + np.array(vector, np.float32).astype(">f4").tobytes(),
+            bytes_of(vector),
         )
         for name, text, metadata, vector in given
     }
     with SyncRetriever(url, "none", None, use_reranking=False, collection="articles") as articles:
         hits = articles.search(vector=np.array(given[0][3], np.float32), mode="vector", top_k=5)
     assert [hit.id for hit in hits] == nearest
-
-
-def _run(shell, *arguments):
-    done = subprocess.run(
-        [interpreter("stores"), "-W", "ignore", *arguments],
-        cwd=shell.folder, check=False, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout

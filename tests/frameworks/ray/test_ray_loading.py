@@ -18,6 +18,7 @@ from semlex.errors import CollectionSettingsError, ConfigurationError, Connectio
 from semlex.integrations.ray import SemlexEmbed, SemlexSink, read_semlex
 from tests.frameworks.ray.killed_program import BLOCKS, load, text_of
 from tests.frameworks.ray.killed_work import DRIVER, Deaths, MortalModel, vectors_of
+from tests.support.documented_programs import documented_programs
 
 ROWS = 400
 # Ray's own settings, of which it warns itself.
@@ -234,15 +235,19 @@ def test_what_cannot_work_fails_in_the_driver(database_url, tmp_path):
         dataset.write_datasink(SemlexSink(database_url, "x", options=CollectionOptions(language="german")))
     with pytest.raises(RayTaskError, match="no field 'vector'"):
         ray.data.from_items(rows_of(3)).write_datasink(sink)
-    with pytest.raises(RayTaskError, match="several models"):
-        ray.data.from_arrow(
-            pa.table({"text": ["a", "b"], "vector": [[1.0], [2.0]], "embedding_model": ["one", "two"]})
-        ).write_datasink(sink)
-    with pytest.raises(RayTaskError, match="embedding_model"):
-        ray.data.from_arrow(
-            pa.table({"text": ["a", "b"], "vector": [[1.0], [2.0]], "embedding_model": ["one", "one"]})
-        ).write_datasink(sink)
+    for models, message in ((["one", "two"], "several models"), (["one", "one"], "embedding_model")):
+        table = pa.table({"text": ["a", "b"], "vector": [[1.0], [2.0]], "embedding_model": models})
+        with pytest.raises(RayTaskError, match=message):
+            ray.data.from_arrow(table).write_datasink(sink)
     assert "secret" not in repr(SemlexSink("postgresql://u:secret@host/name", "x").address)
+
+
+@pytest.mark.parametrize("program", documented_programs("ray"))
+def test_the_programs_of_the_page_on_ray_run(program, database_url, cluster):
+    environment = {**os.environ, "DATABASE_URL": database_url, "RAY_ADDRESS": cluster}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_package_loads_without_ray():

@@ -1,11 +1,13 @@
-"""The projects of FastAPI and Flask serve and search."""
+"""The programs of the pages on SQLAlchemy run; the projects of FastAPI and Flask serve and search."""
 
 from __future__ import annotations
 
 import pytest
 
+from tests.support.documented_programs import documentation_test
 from tests.support.example_servers import check_articles, running
 
+test_example_runs = documentation_test("sqlalchemy")
 COMMANDS = {
     "fastapi": ("-m", "uvicorn", "shop:app", "--port", "{port}"),
     "flask": ("-m", "flask", "--app", "shop", "run", "--port", "{port}"),

@@ -14,7 +14,6 @@ from haystack_integrations.document_stores.pgvector import PgvectorDocumentStore
 
 
 def main():
-    """Fills and prints."""
     address, rows = sys.argv[1], json.loads(Path(sys.argv[2]).read_text(encoding="utf-8"))
     found = {}
     for kind in ("vector", "halfvec"):
@@ -27,9 +26,7 @@ def main():
         )
         documents = [Document(id=row[0], content=row[1], meta=row[2], embedding=row[3]) for row in rows]
         store.write_documents([*documents, Document(id="picture", blob=ByteStream(b"\0", mime_type="image/png"))])
-        found[f"documents_{kind}"] = [
-            (document.id, document.content, document.meta) for document in store.filter_documents()
-        ]
+        found[f"documents_{kind}"] = [(one.id, one.content, one.meta) for one in store.filter_documents()]
     sys.stdout.write(json.dumps(found))
 
 

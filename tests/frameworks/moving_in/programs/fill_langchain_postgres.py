@@ -13,7 +13,6 @@ from langchain_postgres import Column, PGEngine, PGVector, PGVectorStore
 
 
 def main():
-    """Fills and prints."""
     address, rows = f"postgresql+psycopg://{sys.argv[1]}", json.loads(Path(sys.argv[2]).read_text(encoding="utf-8"))
     ids, texts, metadata, vectors = (list(column) for column in zip(*rows, strict=True))
     size = len(vectors[0])
@@ -34,15 +33,8 @@ def main():
     found = {}
     for name, store in (("new_docs", new), ("old docs", old)):
         documents = store.similarity_search_by_vector(vectors[0], k=len(ids))
-        found[name] = [
-            (document.id, document.page_content, {key: _json(value) for key, value in document.metadata.items()})
-            for document in documents
-        ]
-    sys.stdout.write(json.dumps(found))
-
-
-def _json(value):
-    return value.isoformat() if isinstance(value, datetime) else value
+        found[name] = [(document.id, document.page_content, document.metadata) for document in documents]
+    sys.stdout.write(json.dumps(found, default=datetime.isoformat))
 
 
 if __name__ == "__main__":

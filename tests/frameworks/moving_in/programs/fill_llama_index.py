@@ -18,7 +18,6 @@ STORES = {
 
 
 def main():
-    """Fills and prints."""
     address, rows = sys.argv[1], json.loads(Path(sys.argv[2]).read_text(encoding="utf-8"))
     size = len(rows[0][3])
     found = {}

@@ -6,11 +6,8 @@ python make_store.py NAME ROWS.json
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-
-Rows = list[tuple[str, str, dict[str, Any], list[float]]]
 
 
 def faiss_index(rows, vectors):
@@ -84,7 +81,6 @@ STORES = {
 
 
 def main():
-    """Makes and prints."""
     rows = json.loads(Path(sys.argv[2]).read_text(encoding="utf-8"))
     vectors = np.array([row[3] for row in rows], np.float32)
     sys.stdout.write(json.dumps(STORES[sys.argv[1]](rows, vectors)))
