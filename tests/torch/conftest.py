@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import weakref
 
 import pytest
@@ -22,6 +23,17 @@ def embedder_folder(tmp_path_factory):
 @pytest.fixture(scope="session")
 def folder(embedder_folder):
     return find_model(str(embedder_folder))
+
+
+@pytest.fixture
+def no_network(monkeypatch):
+    """No server can be asked."""
+
+    def refuse(*_args, **_options):
+        raise AssertionError("the network was touched")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from semlex.errors import ModelError
-from semlex.models.files import find_model
 from semlex.models.local import memory
 from semlex.models.local import transformer as budget
 from semlex.models.local.transformer import TokenBudget
@@ -31,11 +30,6 @@ EXHAUSTED = [
     (RuntimeError, "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
     (MemoryError, ""),
 ]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return find_model(str(tiny_qwen3.write_embedder(tmp_path_factory.mktemp("runtime") / "tiny")))
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +148,7 @@ def test_one_row_that_finds_no_room_is_an_error_with_a_remedy(folder):
     assert difference(model.last_hidden(ROWS), expected) <= 1e-6
 
 
-def test_memory_is_freed_after_the_error_is_forgotten(folder, monkeypatch):
+def test_memory_is_freed_after_the_error_is_forgotten_and_other_errors_pass_unchanged(folder, monkeypatch):
     model = opened(folder)
     model._open()
     handled = []
@@ -168,27 +162,19 @@ def test_memory_is_freed_after_the_error_is_forgotten(folder, monkeypatch):
     model.last_hidden(ROWS)
     assert handled == [("cpu", None)]
 
-
-def test_other_errors_pass_unchanged(folder):
-    model = opened(folder)
-    model._open()
-
-    def look(batch):
+    def fail(batch):
         raise RuntimeError("shapes do not match")
 
-    Watched.look = look
+    Watched.look = fail
     with pytest.raises(RuntimeError, match="shapes do not match"):
         model.last_hidden(ROWS)
 
 
-@pytest.mark.parametrize("error", EXHAUSTED)
-def test_memory_errors_are_recognised(error):
-    assert memory.is_exhausted(error[0](error[1]))
-
-
-@pytest.mark.parametrize("error", [(RuntimeError, "shape"), (ValueError, "out of memory"), (OSError, "No space left")])
-def test_other_errors_are_not_taken_for_memory_errors(error):
-    assert not memory.is_exhausted(error[0](error[1]))
+def test_memory_errors_are_recognised():
+    for kind, message in EXHAUSTED:
+        assert memory.is_exhausted(kind(message)), message
+    for kind, message in ((RuntimeError, "shape"), (ValueError, "out of memory"), (OSError, "No space left")):
+        assert not memory.is_exhausted(kind(message)), message
 
 
 @pytest.mark.parametrize("room", [0, 15, 64, 10_000])
@@ -272,12 +258,8 @@ def test_cached_blocks_are_returned_before_a_batch_is_cut(monkeypatch):
 def test_free_memory_of_each_device(monkeypatch):
     assert memory.free_bytes("cpu") is None
     assert memory.total_bytes("cpu") is None
-    for name, value in {
-        "mem_get_info": lambda: (100, 1000),
-        "memory_reserved": lambda: 50,
-        "memory_allocated": lambda: 20,
-    }.items():
-        monkeypatch.setattr(torch.cuda, name, value)
+    for name, value in {"mem_get_info": (100, 1000), "memory_reserved": 50, "memory_allocated": 20}.items():
+        monkeypatch.setattr(torch.cuda, name, lambda value=value: value)
     assert memory.free_bytes("cuda") == 130
     monkeypatch.setattr(torch.mps, "recommended_max_memory", lambda: 700)
     monkeypatch.setattr(torch.mps, "driver_allocated_memory", lambda: 800)

@@ -9,7 +9,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,7 @@ from semlex.models.local.device import Placement
 from semlex.models.local.shared_weights import load_weights
 from tests.support import onnx_models, tiny_qwen3
 from tests.support.fake_hub import COMMIT, FakeHub
-from tests.support.waiting import LIMIT
+from tests.support.shell import run_here
 
 NAME = "semlex/tiny"
 
@@ -79,17 +78,21 @@ def test_a_model_is_fetched_without_anything_that_is_executed(hub, files):
     assert hub.asked == []
 
 
+def test_a_model_that_may_be_downloaded_is_fetched_alike(hub, files):
+    found = find_model(NAME, allow_download=True)
+    assert (found.name, found.revision, found) == (NAME, COMMIT, find_cached(NAME))
+    assert set(hub.fetched) == {file.name for file in wanted(files)}
+
+
 def test_files_that_arrived_are_not_fetched_again(hub, files):
     late = "model-00002-of-00002.safetensors"
     hub.broken = {late}
     with pytest.raises(ModelNotFoundError, match=r"could not be downloaded .*run the same command again to resume"):
         pull_model(NAME)
     assert find_cached(NAME) is None
-    with pytest.raises(ModelNotFoundError) as caught:
+    missing = f"local cache of the hub (incomplete: 1 of 2 files of weights are missing, the first is {late})"
+    with pytest.raises(ModelNotFoundError, match=re.escape(missing)):
         find_model(NAME)
-    assert f"local cache of the hub (incomplete: 1 of 2 files of weights are missing, the first is {late})" in str(
-        caught.value
-    )
     hub.broken = set()
     hub.fetched.clear()
     pulled = pull_model(NAME)
@@ -110,26 +113,24 @@ def test_a_model_in_the_cache_needs_no_hub(hub, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("damage", "remark"),
+    ("lost", "remark"),
     [
-        (lambda folder: (folder / "config.json").unlink(), "config.json is missing"),
-        (
-            lambda folder: (folder / "model-00001-of-00002.safetensors").unlink(),
-            "1 of 2 files of weights are missing, the first is model-00001-of-00002.safetensors",
-        ),
-        (lambda folder: (folder / "model.safetensors.index.json").unlink(), None),
-        (lambda folder: [file.unlink() for file in folder.glob("model*")], "its weights are missing"),
+        ("config.json", "config.json is missing"),
+        ("model-00001*", "1 of 2 files of weights are missing, the first is model-00001-of-00002.safetensors"),
+        ("model.safetensors.index.json", None),
+        ("model*", "its weights are missing"),
     ],
 )
 @pytest.mark.parametrize("listed", [True, False])
-def test_an_incomplete_download_is_named(hub, damage, remark, listed):
+def test_an_incomplete_download_is_named(hub, lost, remark, listed):
     folder = pull_model(NAME).folder.path
     if not listed:  # a client that keeps no list of a commit's files
         shutil.rmtree(folder.parent.parent / "trees", ignore_errors=True)
         from huggingface_hub import _tree_cache
 
         _tree_cache._IN_MEMORY_TREE_CACHE.clear()
-    damage(folder)
+    for file in folder.glob(lost):
+        file.unlink()
     if remark is None and not listed:
         assert find_cached(NAME) is not None  # the weights may well be in one file
         return
@@ -188,88 +189,60 @@ def test_a_full_disk_is_named(hub, monkeypatch):
         pull_model(NAME)
 
 
-# Whole processes: the hub's client reads its settings when it is imported.
-
-MISSING = """
-from semlex.models.files import find_model
-try:
-    find_model("semlex/no-such-model", allow_download=True)
-except LookupError as error:
-    print(error)
-"""
+UNKNOWN = "semlex/no-such-model"
 
 
-def run(arguments, cache, **environment):
-    # Proxies and accounts of the one who runs the tests have no part in it.
-    kept = {name: value for name, value in os.environ.items() if "proxy" not in name.lower() and "HF_" not in name}
-    environment = {"HF_HUB_CACHE": str(cache), "HF_TOKEN_PATH": str(cache / "none"), "COLUMNS": "200", **environment}
-    return subprocess.run(
-        [sys.executable, *arguments], env=kept | environment, capture_output=True, text=True, timeout=120, check=False
-    )
+def refused():
+    """What is said of a model that is neither on this machine nor at the hub."""
+    with pytest.raises(ModelNotFoundError) as caught:
+        find_model(UNKNOWN, allow_download=True)
+    return str(caught.value)
 
 
-@pytest.fixture
-def silent_server():
-    """Accepts connections and says nothing."""
-    held = []
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def serve():
-            while True:
-                try:
-                    held.append(server.accept()[0])
-                except OSError:
-                    return
-
-        thread = threading.Thread(target=serve, daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{server.getsockname()[1]}"
-        server.shutdown(socket.SHUT_RDWR)
-    thread.join(LIMIT)
-    for connection in held:
-        connection.close()
+def refused_pull():
+    done = run_here(("models", "pull", UNKNOWN))
+    assert (done.returncode, done.stdout) == (4, "")
+    assert "models pull" not in done.stderr  # it was just done
+    return done.stderr
 
 
-def test_a_hub_that_never_answers_is_not_waited_for(silent_server, tmp_path):
-    message = run(["-c", MISSING], tmp_path, HF_ENDPOINT=silent_server).stdout
-    for part in ("local folder", "local cache of the hub", "hub: no", "Remedies:", "path of a folder", "models pull"):
+def test_a_hub_that_never_answers_is_not_waited_for(hub, monkeypatch):
+    monkeypatch.setattr(weights, "PROBE_SECONDS", 0.2)  # expires
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        message = refused()
+    for part in ("local folder", "local cache of the hub", "hub: no answer within 0.2 s", "Remedies:"):
         assert part in message
+    assert "path of a folder" in message
+    assert "models pull" in message
     assert message.count("; or ") == 1
     assert message.count("; or, ") == 1
 
 
 @pytest.mark.parametrize(
-    ("status", "reason", "remedy"),
+    ("status", "remedy"),
     [
-        (404, "it answered 404", "Check the name, and that your account may read the model"),
-        (401, "it answered 401", "Check the name, and that your account may read the model"),
-        (503, "it answered 503", "try again later"),
+        (404, "Check the name, and that your account may read the model"),
+        (401, "Check the name, and that your account may read the model"),
+        (503, "try again later"),
     ],
 )
-def test_a_hub_that_has_nothing_for_us(tmp_path, files, status, reason, remedy):
-    hub = FakeHub(NAME, files)
+def test_a_hub_that_has_nothing_for_us(hub, status, remedy):
     hub.status = status
-    try:
-        done = run(["-m", "semlex", "models", "pull", "semlex/no-such-model"], tmp_path, HF_ENDPOINT=hub.url)
-    finally:
-        hub.close()
-    assert done.returncode == 4
-    assert done.stdout == ""
-    assert f"error: model 'semlex/no-such-model' cannot be fetched from the hub: {reason}" in done.stderr
-    assert remedy in done.stderr
-    assert "models pull" not in done.stderr  # it was just done
+    assert f"hub: it answered {status} for this model" in refused()
+    message = refused_pull()
+    assert f"error: model '{UNKNOWN}' cannot be fetched from the hub: it answered {status}" in message
+    assert remedy in message
 
 
-def test_a_hub_that_refuses_connections(tmp_path):
+def test_a_hub_that_refuses_connections(hub, monkeypatch):
     with socket.socket() as closed:  # it has a port and does not listen: nobody else gets the port
         closed.bind(("127.0.0.1", 0))
-        hub = f"http://127.0.0.1:{closed.getsockname()[1]}"
-        done = run(["-c", MISSING], tmp_path, HF_ENDPOINT=hub)
-        assert "hub: not reachable" in done.stdout
-        done = run(["-m", "semlex", "models", "pull", "a/b"], tmp_path, HF_ENDPOINT=hub)
-    assert "cannot be fetched from the hub: not reachable" in done.stderr
-    assert "Check the network" in done.stderr
-    assert "models pull" not in done.stderr
+        monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{closed.getsockname()[1]}")
+        assert "hub: not reachable" in refused()
+        message = refused_pull()
+    assert "cannot be fetched from the hub: not reachable" in message
+    assert "Check the network" in message
 
 
 def test_a_redirect_does_not_get_the_users_token(hub, files, monkeypatch):
@@ -284,25 +257,24 @@ def test_a_redirect_does_not_get_the_users_token(hub, files, monkeypatch):
     assert [headers.get("Authorization") for headers in other.headers] == [None]
 
 
-def test_pull_from_the_command_line(tmp_path, files):
-    hub = FakeHub(NAME, files)
-    try:
-        done = run(["-m", "semlex", "models", "pull", NAME], tmp_path, HF_ENDPOINT=hub.url)
-        again = run(["-m", "semlex", "models", "pull", NAME, "--json"], tmp_path, HF_ENDPOINT=hub.url)
-    finally:
-        hub.close()
+def test_pull_from_the_command_line(hub, tmp_path, files):
+    # A process of its own: the hub's client reads its settings when it is imported. Proxies and accounts of the one who
+    # runs the tests have no part in it.
+    kept = {name: value for name, value in os.environ.items() if "proxy" not in name.lower() and "HF_" not in name}
+    own = {"HF_ENDPOINT": hub.url, "HF_HUB_CACHE": constants.HF_HUB_CACHE, "HF_TOKEN_PATH": str(tmp_path / "none")}
+    command = [sys.executable, "-m", "semlex", "models", "pull", NAME]
+    done = subprocess.run(command, env=kept | own, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     folder = Path(done.stdout.strip())
     assert (folder / "config.json").is_file()
     assert "to fetch" in done.stderr
     assert "%|" not in done.stderr  # no bars where there is no terminal
-    figures = json.loads(again.stdout)
+    again = run_here(("models", "pull", NAME, "--json"))
     assert again.stderr == ""
-    assert figures["model"] == NAME
-    assert figures["revision"] == COMMIT
-    assert figures["path"] == str(folder)
-    assert figures["fetched_bytes"] == 0
-    assert figures["bytes"] == sum(file.stat().st_size for file in wanted(files))
+    size = sum(file.stat().st_size for file in wanted(files))
+    expected = {"model": NAME, "revision": COMMIT, "path": str(folder), "fetched_bytes": 0, "bytes": size}
+    figures = json.loads(again.stdout)
+    assert {name: figures[name] for name in expected} == expected
 
 
 def test_of_a_name_with_onnx_in_front_one_onnx_file_is_pulled(hub, tmp_path):

@@ -1,10 +1,8 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
-import threading
 
 import pytest
 from huggingface_hub import constants
@@ -15,8 +13,7 @@ from semlex.embedding.registry import choose_embedder
 from semlex.embedding.remote import GeminiEmbedder, OpenAIEmbedder
 from semlex.embedding.static import StaticEmbedder
 from semlex.errors import ConfigurationError, MissingExtraError, ModelError, ModelMismatchError, ModelNotFoundError
-from semlex.models import files
-from semlex.models.files import ModelFolder, find_cached, find_model
+from semlex.models.files import find_cached, find_model
 from semlex.models.model_names import DEFAULT_EMBEDDING_MODEL
 from semlex.reranking.registry import choose_reranker
 from semlex.testing import HashEmbedder
@@ -26,26 +23,17 @@ from tests.support.model_cache import COMMIT, one_line, with_gpu, without
 empty_cache, qwen3_cache = model_cache.empty_cache, model_cache.qwen3_cache
 
 
-def test_a_configured_embedder_is_used_as_it_is():
+def test_a_configured_embedder_is_used_as_it_is(tmp_path):
     fake = HashEmbedder()
     choice = choose_embedder(fake)
     assert choice.model is fake
     assert "semlex.testing/hash" in one_line(choice.reason)
-
-
-def test_words_alone_by_name():
     choice = choose_embedder("none")
     assert choice.model is None
     assert one_line(choice.reason) == "keyword search only, as configured"
-
-
-def test_static_by_name():
     choice = choose_embedder("static")
     assert isinstance(choice.model, StaticEmbedder)
     assert one_line(choice.reason) == "hybrid search with static embeddings, as configured"
-
-
-def test_a_configured_model_by_its_folder(tmp_path):
     folder = model_cache.write_embedder(tmp_path / "tiny")
     choice = choose_embedder(str(folder), dimensions=32)
     assert isinstance(choice.model, Qwen3EmbeddingEncoder)
@@ -80,18 +68,12 @@ def test_a_configured_model_is_never_replaced(tmp_path, empty_cache):
 
 
 @pytest.fixture
-def accounts(monkeypatch):
+def accounts(monkeypatch, no_network):
     """Keys of every account, and no server that could be asked."""
-
-    def refuse(*_args, **_options):
-        raise AssertionError("the network was touched")
-
     for name in ("OPENAI_API_KEY", "OPENROUTER_API_KEY", "GEMINI_API_KEY"):
         monkeypatch.setenv(name, "sk-Secret-0123456789")
     for name in ("GOOGLE_API_KEY", "SEMLEX_EMBEDDING_API_KEY", "OLLAMA_HOST"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(socket.socket, "connect", refuse)
-    monkeypatch.setattr(socket, "getaddrinfo", refuse)
 
 
 @pytest.mark.parametrize(
@@ -196,28 +178,21 @@ def test_a_configured_model_without_torch(tmp_path, monkeypatch):
         choose_embedder(str(tmp_path))
 
 
-def test_qwen3_is_chosen_where_it_is_cached_and_there_is_a_gpu(qwen3_cache, monkeypatch):
+def test_qwen3_is_chosen_where_it_is_cached_and_there_are_torch_and_a_gpu(qwen3_cache, monkeypatch):
     with_gpu(monkeypatch, present=True)
     choice = choose_embedder()
     assert isinstance(choice.model, Qwen3EmbeddingEncoder)
     assert choice.model.identity.model == "Qwen/Qwen3-Embedding-0.6B"
     assert choice.model.identity.revision == COMMIT
     assert "on the GPU, found in the local cache" in one_line(choice.reason)
-
-
-def test_qwen3_is_not_the_default_without_a_gpu(qwen3_cache, monkeypatch):
-    with_gpu(monkeypatch, present=False)
-    choice = choose_embedder()
-    assert isinstance(choice.model, StaticEmbedder)
-    assert "cached, but slow without a GPU" in one_line(choice.reason)
-    with_gpu(monkeypatch, present=True)
     assert isinstance(choose_embedder(device="cpu").model, StaticEmbedder)
     named = choose_embedder("Qwen/Qwen3-Embedding-0.6B")
     assert isinstance(named.model, Qwen3EmbeddingEncoder)
     assert "as configured" in one_line(named.reason)
-
-
-def test_qwen3_is_not_chosen_without_torch(qwen3_cache, monkeypatch):
+    with_gpu(monkeypatch, present=False)
+    choice = choose_embedder()
+    assert isinstance(choice.model, StaticEmbedder)
+    assert "cached, but slow without a GPU" in one_line(choice.reason)
     without(monkeypatch, "torch")
     choice = choose_embedder()
     assert isinstance(choice.model, StaticEmbedder)
@@ -237,7 +212,11 @@ def test_a_configured_dimension_is_a_check(empty_cache, configured):
         choose_embedder(configured, dimensions=1024)
 
 
-def test_words_alone_where_nothing_is_installed(empty_cache, monkeypatch):
+def test_words_alone_where_nothing_or_another_version_is_installed(empty_cache, monkeypatch):
+    monkeypatch.setattr(static, "version", lambda _: "9.9")
+    choice = choose_embedder()
+    assert choice.model is None
+    assert "found 9.9" in one_line(choice.reason)
     without(monkeypatch, "wordllama")
     choice = choose_embedder()
     assert choice.model is None
@@ -246,38 +225,21 @@ def test_words_alone_where_nothing_is_installed(empty_cache, monkeypatch):
     assert "semlex models fill --model NAME" in choice.reason
 
 
-def test_words_alone_with_another_version_of_the_wheel(empty_cache, monkeypatch):
-    monkeypatch.setattr(static, "version", lambda _: "9.9")
-    choice = choose_embedder()
-    assert choice.model is None
-    assert "found 9.9" in one_line(choice.reason)
-
-
-def test_without_the_hubs_client_nothing_is_cached(qwen3_cache, monkeypatch):
-    without(monkeypatch, "huggingface_hub")
-    assert find_cached("Qwen/Qwen3-Embedding-0.6B") is None
-
-
-def test_a_cached_config_without_weights_is_no_model(qwen3_cache):
-    assert find_cached("Qwen/Qwen3-Embedding-0.6B") is not None
+def test_what_the_cache_lacks(qwen3_cache, monkeypatch):
+    assert find_model(DEFAULT_EMBEDDING_MODEL, revision=COMMIT).revision == COMMIT
+    with pytest.raises(ModelNotFoundError, match="at revision 'v2' is not on this machine"):
+        find_model(DEFAULT_EMBEDDING_MODEL, revision="v2")
+    assert find_cached("not a name") is None
+    with monkeypatch.context() as patch:
+        without(patch, "huggingface_hub")
+        assert find_cached(DEFAULT_EMBEDDING_MODEL) is None
+    assert find_cached(DEFAULT_EMBEDDING_MODEL) is not None
     for file in qwen3_cache.rglob("*.safetensors"):
         file.unlink()
-    assert find_cached("Qwen/Qwen3-Embedding-0.6B") is None
-    assert find_cached("not a name") is None
+    assert find_cached(DEFAULT_EMBEDDING_MODEL) is None
 
 
-def test_a_revision_that_is_not_cached(qwen3_cache):
-    assert find_model("Qwen/Qwen3-Embedding-0.6B", revision=COMMIT).revision == COMMIT
-    with pytest.raises(ModelNotFoundError, match="at revision 'v2' is not on this machine"):
-        find_model("Qwen/Qwen3-Embedding-0.6B", revision="v2")
-
-
-def test_the_hub_is_not_touched_unless_a_download_is_allowed(empty_cache, monkeypatch):
-    def refuse(*_args, **_options):
-        raise AssertionError("the network was touched")
-
-    monkeypatch.setattr(socket.socket, "connect", refuse)
-    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+def test_the_hub_is_not_touched_unless_a_download_is_allowed(empty_cache, no_network, monkeypatch):
     with pytest.raises(ModelNotFoundError, match="hub not asked"):
         find_model("semlex/no-such-model")
     choose_embedder()
@@ -287,78 +249,6 @@ def test_the_hub_is_not_touched_unless_a_download_is_allowed(empty_cache, monkey
         find_model("semlex/no-such-model", allow_download=True)
 
 
-@pytest.fixture
-def hub(monkeypatch):
-    """A server on this machine that answers every request in one way, or not at all."""
-    servers = []
-
-    def start(answer):
-        server = socket.create_server(("127.0.0.1", 0))
-        servers.append(server)
-
-        def serve():
-            while True:
-                try:
-                    connection, _ = server.accept()
-                except OSError:
-                    return
-                if answer is None:
-                    servers.append(connection)
-                    continue
-                with connection:
-                    connection.recv(65536)
-                    connection.sendall(answer)
-
-        threading.Thread(target=serve, daemon=True).start()
-        monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{server.getsockname()[1]}")
-
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    yield start
-    for server in servers:
-        server.close()
-
-
-def test_a_hub_that_never_answers(empty_cache, hub, monkeypatch):
-    monkeypatch.setattr(files, "PROBE_SECONDS", 0.2)  # expires
-    hub(None)
-    with pytest.raises(ModelNotFoundError, match=r"hub: no answer within 0\.2 s.*Remedies"):
-        find_model("semlex/no-such-model", allow_download=True)
-
-
-def test_a_hub_that_refuses_connections(empty_cache, monkeypatch):
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))  # nobody else gets the port, and nobody listens
-        monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{closed.getsockname()[1]}")
-        with pytest.raises(ModelNotFoundError, match="hub: not reachable"):
-            find_model("semlex/no-such-model", allow_download=True)
-
-
-def test_a_hub_that_does_not_know_the_model(empty_cache, hub):
-    hub(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-    with pytest.raises(ModelNotFoundError, match="hub: it answered 404 for this model"):
-        find_model("semlex/no-such-model", allow_download=True)
-
-
-def test_a_hub_that_has_the_model_is_asked_for_data_files_only(empty_cache, hub, monkeypatch, tmp_path):
-    import huggingface_hub
-
-    hub(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-    asked = {}
-
-    def fetch(name, *, local_files_only=False, **options):
-        if local_files_only:
-            raise huggingface_hub.errors.LocalEntryNotFoundError("not cached")
-        asked.update(options, name=name)
-        return str(tmp_path / COMMIT)
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", fetch)
-    found = find_model("org/model", allow_download=True)
-    assert found == ModelFolder("org/model", COMMIT, tmp_path / COMMIT)
-    assert asked["name"] == "org/model"
-    assert not any(pattern.endswith((".py", ".bin", ".pt")) or pattern == "*" for pattern in asked["allow_patterns"])
-
-
 def test_a_path_is_never_taken_for_a_hub_id(tmp_path, empty_cache):
     for name in (str(tmp_path / "no"), "./no", "~/no-such-folder", "a/b/c"):
         with pytest.raises(ModelNotFoundError) as caught:
@@ -366,35 +256,23 @@ def test_a_path_is_never_taken_for_a_hub_id(tmp_path, empty_cache):
         assert "hub:" not in str(caught.value)
 
 
-def run(code):
-    return subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True
-    ).stdout
-
-
-def test_torch_is_not_imported_where_it_is_not_needed(empty_cache):
-    loaded = run(
-        "import os, sys\n"
-        f"os.environ['HF_HUB_CACHE'] = {str(empty_cache)!r}\n"
-        "import semlex\n"
-        "from semlex.embedding.registry import choose_embedder\n"
-        "from semlex.reranking.registry import choose_reranker\n"
-        "choice = choose_embedder()\n"
-        "choose_reranker()\n"
-        "assert choice.model.embed_query('red stone').shape == (256,)\n"
-        "print(sorted({'torch', 'transformers', 'wordllama'} & set(sys.modules)))\n"
-    )
-    assert loaded == "[]\n"
-
-
-def test_light_imports():
-    loaded = run(
-        "import sys, semlex, semlex.embedding, semlex.reranking, semlex.testing\n"
-        "import semlex.models.local.device, semlex.models.files, semlex.embedding.registry\n"
-        "heavy = {'torch', 'transformers', 'model2vec', 'tokenizers', 'huggingface_hub', 'safetensors', 'httpx2'}\n"
-        "print(sorted(heavy & set(sys.modules)))\n"
-    )
-    assert loaded == "[]\n"
+def test_what_is_heavy_is_not_imported_where_it_is_not_needed(empty_cache):
+    program = f"""
+import os, sys
+os.environ["HF_HUB_CACHE"] = {str(empty_cache)!r}
+import semlex, semlex.embedding, semlex.reranking, semlex.testing
+import semlex.models.local.device, semlex.models.files
+from semlex.embedding.registry import choose_embedder
+from semlex.reranking.registry import choose_reranker
+heavy = {{"torch", "transformers", "model2vec", "tokenizers", "huggingface_hub", "safetensors", "httpx2"}}
+print(sorted(heavy & set(sys.modules)))
+choice = choose_embedder()
+choose_reranker()
+assert choice.model.embed_query("red stone").shape == (256,)
+print(sorted({{"torch", "transformers", "wordllama"}} & set(sys.modules)))
+"""
+    command = [sys.executable, "-W", "error", "-c", program]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "[]\n[]\n"
 
 
 def test_the_default_is_that_of_the_card():

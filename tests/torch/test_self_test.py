@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import weakref
 
 import numpy as np
 import pytest
@@ -13,16 +12,15 @@ from hypothesis import strategies as st
 from transformers import Qwen3Model
 
 from semlex.errors import ModelError
-from semlex.models.files import find_model
 from semlex.models.local import shared_weights, transformer
 from semlex.models.local.device import Placement
 from semlex.models.local.forward import FORWARDS, ReferenceForward
 from semlex.models.local.shared_weights import find_defect, load_weights
-from semlex.models.local.transformer import Transformer
-from semlex.models.tokenizer import TokenRows
 from tests.support import tiny_qwen3
 from tests.support.properties import SAME_SURROUNDINGS
+from tests.support.watched_model import ROWS, opened
 
+pytestmark = pytest.mark.usefixtures("nothing_remembered")
 CPU = Placement("cpu", "float32")
 ATTENTION = torch.nn.functional.scaled_dot_product_attention
 
@@ -76,8 +74,8 @@ class Peeking(ReferenceForward):
         return states
 
 
-def grouped_attention(size, precisions):
-    """torch's attention with the rule of causality applied to groups of queries, as MPS had it."""
+def let_leak(monkeypatch, size, *precisions):
+    """Applies the rule of causality to groups of queries, as torch's attention on MPS did."""
 
     def attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, **options):  # noqa: PLR0917
         if is_causal and query.dtype in precisions:
@@ -86,23 +84,12 @@ def grouped_attention(size, precisions):
             is_causal = False
         return ATTENTION(query, key, value, attn_mask=attn_mask, dropout_p=dropout_p, is_causal=is_causal, **options)
 
-    return attention
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return find_model(str(tiny_qwen3.write_embedder(tmp_path_factory.mktemp("tested") / "tiny")))
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", attention)
 
 
 @pytest.fixture(scope="module")
 def model(folder):
     return load_weights(folder, "none", CPU)
-
-
-@pytest.fixture(autouse=True)
-def nothing_remembered(monkeypatch):
-    monkeypatch.setattr(shared_weights, "_outcomes", {})
-    monkeypatch.setattr(shared_weights, "_shared", weakref.WeakValueDictionary())
 
 
 @pytest.fixture
@@ -112,22 +99,6 @@ def with_forms(monkeypatch):
             monkeypatch.setattr(module, "FORWARDS", forms)
 
     return use
-
-
-def opened(folder, attention="reference", precision="float32"):
-    return Transformer(
-        folder,
-        head="none",
-        purpose="test",
-        device="cpu",
-        precision=precision,
-        batch_size=8,
-        token_budget=None,
-        attention=attention,
-    )
-
-
-ROWS = TokenRows.of([np.arange(5, 5 + n, dtype=np.int64) for n in (3, 9, 1)])
 
 
 @settings(SAME_SURROUNDINGS, max_examples=10)
@@ -167,17 +138,13 @@ def test_a_wrong_form_is_seen_and_not_kept(model, form, defect):
     assert find_defect(model, form, "float32") == (defect, None)
 
 
-@pytest.mark.parametrize("group", range(2, 9))
+@pytest.mark.parametrize("group", range(1, 9))  # one is causal
 @pytest.mark.parametrize("batches", [shared_weights.CPU_BATCHES, shared_weights.GPU_BATCHES])
 def test_later_tokens_that_leak_within_groups_are_seen(monkeypatch, model, batches, group):
     monkeypatch.setattr(shared_weights, "CPU_BATCHES", batches)
-    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", grouped_attention(group, [torch.float32]))
-    assert find_defect(model, ReferenceForward, "float32")[0] == "let later tokens leak into earlier ones"
-
-
-def test_a_group_of_one_is_causal(monkeypatch, model):
-    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", grouped_attention(1, [torch.float32]))
-    assert find_defect(model, ReferenceForward, "float32")[0] is None
+    let_leak(monkeypatch, group, torch.float32)
+    defect = None if group == 1 else "let later tokens leak into earlier ones"
+    assert find_defect(model, ReferenceForward, "float32")[0] == defect
 
 
 def test_what_rounding_changes_passes_and_more_does_not(model):
@@ -209,7 +176,7 @@ def test_the_fastest_form_that_passes_runs_and_one_line_says_why(folder, with_fo
     report = chosen.report
     assert (report.device, report.precision, report.attention) == ("cpu", "float32", "reference")
     assert [attempt.attention for attempt in report.failures] == ["fused", "packed"]
-    plain = opened(folder)
+    plain = opened(folder, "reference")
     assert np.abs(states - plain.last_hidden(ROWS)).max() == 0
     assert plain.report.failures == ()
 
@@ -226,9 +193,8 @@ def test_forms_to_fall_back_to(with_forms, attention, expected):
 
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
 def test_half_precision_that_leaks_is_left_for_float32(folder, monkeypatch, caplog, precision):
-    halves = [torch.bfloat16, torch.float16]
-    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", grouped_attention(4, halves))
-    half = opened(folder, precision=precision)
+    let_leak(monkeypatch, 4, torch.bfloat16, torch.float16)
+    half = opened(folder, "reference", precision=precision)
     with caplog.at_level(logging.WARNING, logger="semlex"):
         half.last_hidden(ROWS)
     assert half.report.precision == "float32"
@@ -263,7 +229,7 @@ def test_a_device_that_fails_is_left_for_the_cpu(folder, monkeypatch, with_forms
 
 def test_a_model_that_fails_everywhere_is_refused(folder, with_forms):
     with_forms(packed=Slanted, reference=Raising)
-    broken = opened(folder, "packed", "bfloat16")
+    broken = opened(folder, "packed", precision="bfloat16")
     for _ in range(2):
         with pytest.raises(ModelError, match="fails the self-test in every configuration") as caught:
             broken.last_hidden(ROWS)
@@ -282,7 +248,7 @@ def test_an_outcome_is_remembered_in_this_process(folder, monkeypatch):
 
     monkeypatch.setattr(shared_weights, "find_defect", find)
     for _ in range(2):
-        first, second = opened(folder), opened(folder)
+        first, second = opened(folder, "reference"), opened(folder, "reference")
         first.last_hidden(ROWS)
         second.last_hidden(ROWS)
         first.close()
@@ -292,15 +258,15 @@ def test_an_outcome_is_remembered_in_this_process(folder, monkeypatch):
 
 def test_a_failure_is_remembered_without_loading_again(folder, monkeypatch, with_forms):
     loaded = []
-    monkeypatch.setattr(
-        shared_weights,
-        "load_weights",
-        lambda *arguments: loaded.append(arguments[2].precision) or load_weights(*arguments),
-    )
-    halves = [torch.bfloat16]
-    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", grouped_attention(4, halves))
+
+    def load(*arguments):
+        loaded.append(arguments[2].precision)
+        return load_weights(*arguments)
+
+    monkeypatch.setattr(shared_weights, "load_weights", load)
+    let_leak(monkeypatch, 4, torch.bfloat16)
     for _ in range(2):
-        half = opened(folder, precision="bfloat16")
+        half = opened(folder, "reference", precision="bfloat16")
         half.last_hidden(ROWS)
         half.close()
     assert loaded == ["bfloat16", "float32", "float32"]
