@@ -77,10 +77,7 @@ def test_precision_on_a_cpu(monkeypatch, amx, avx512, expected, reason):
     assert choose_placement("cpu", None) == Placement("cpu", expected)
     assert choose_placement("cpu", None).reason == reason
     assert choose_placement("cpu", "float16").reason == "as configured"
-
-
-def test_a_place_is_the_same_whatever_the_reason():
-    places = [Placement("cpu", "float32", reason) for reason in "ab"]
+    places = [Placement("cpu", "float32", reason) for reason in "ab"]  # the same whatever the reason
     assert (places[0] == places[1], len({*places})) == (True, 1)
 
 

@@ -40,12 +40,15 @@ def test_this_machine():
     json.dumps(dataclasses.asdict(found))
 
 
-def test_an_onnx_model(tmp_path):
+def test_an_onnx_model_and_a_static_one(tmp_path):
     folder = onnx_models.write_folder(tmp_path / "encoder")
     [found] = doctor.examine_models(f"onnx:{folder}").models
     assert (found.problem, found.path, found.max_tokens) == (None, str(folder), onnx_models.MAX_TOKENS - 2)
     assert found.identity.model == f"onnx:{folder}"
     assert found.tokenizer.startswith("tokenizer/")
+    (found,) = doctor.examine_models("static").models
+    assert (found.problem, found.runtime, found.path) == (None, None, None)
+    assert "static" in found.choice
 
 
 def test_models_that_work(embedder, tmp_path):
@@ -80,13 +83,7 @@ def test_a_fallback_is_shown(embedder, monkeypatch):
     assert str(failure) == f"broken attention on cpu in {examined.runtime.precision} raised NotImplementedError"
 
 
-def test_a_static_model_has_no_runtime():
-    (examined,) = doctor.examine_models("static").models
-    assert (examined.problem, examined.runtime, examined.path) == (None, None, None)
-    assert "static" in examined.choice
-
-
-def test_models_that_do_not_work(tmp_path, embedder):
+def test_models_that_do_not_work(tmp_path, embedder, monkeypatch):
     broken = model_cache.write_embedder(tmp_path / "broken")
     tiny_qwen3.write_tokenizer(broken, end_token="<|im_end|>")  # noqa: S106
     first, second = doctor.examine_models(str(broken), "semlex/no-such-reranker").models
@@ -97,17 +94,23 @@ def test_models_that_do_not_work(tmp_path, embedder):
     with pytest.raises(ConfigurationError, match="device must be one of"):
         doctor.examine_models(device="tpu")
 
-
-def test_an_error_of_another_kind_is_named_and_not_raised(monkeypatch, embedder):
     def fail(*_, **__):
         raise ZeroDivisionError("text of a document")
 
     monkeypatch.setattr(doctor, "choose_embedder", fail)
-    (examined,) = doctor.examine_models(embedder).models
-    assert examined.problem == "raised ZeroDivisionError, which is a defect of semlex"
+    (other,) = doctor.examine_models(embedder).models
+    assert other.problem == "raised ZeroDivisionError, which is a defect of semlex"
 
 
-def test_without_torch(monkeypatch, embedder):
+def test_without_torch_or_with_one_that_does_not_work(monkeypatch, embedder):
+    def fail(*_):
+        raise OSError("libcudart.so: cannot open shared object file")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(doctor, "choose_placement", fail)
+        found = doctor.examine_models()
+    assert "torch is installed but does not work here (OSError)" in found.precision_reason
+    assert found.devices == {}
     model_cache.without(monkeypatch, "torch", "transformers", "tokenizers")
     found = doctor.examine_models(embedder)
     assert (found.device, found.precision, found.devices) == (None, None, {})
@@ -116,16 +119,6 @@ def test_without_torch(monkeypatch, embedder):
     assert found.install == {"torch": "pip install 'semlex[torch]'"}
     assert "semlex[torch]" in found.models[0].problem
     assert found.models[0].path == embedder
-
-
-def test_with_a_torch_that_does_not_work(monkeypatch):
-    def fail(*_):
-        raise OSError("libcudart.so: cannot open shared object file")
-
-    monkeypatch.setattr(doctor, "choose_placement", fail)
-    found = doctor.examine_models()
-    assert "torch is installed but does not work here (OSError)" in found.precision_reason
-    assert found.devices == {}
 
 
 def run(*arguments, code=0):

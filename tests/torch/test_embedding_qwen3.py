@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -63,8 +62,8 @@ def card(folder):
     return embed
 
 
-def detailed_instruct(task_description, query):
-    return f"Instruct: {task_description}\nQuery:{query}"
+def instructed(query, instruction=DEFAULT_INSTRUCTION):
+    return f"Instruct: {instruction}\nQuery:{query}"
 
 
 @given(st.lists(st.builds(lambda text, times: text * times, TEXTS, st.integers(1, 20)), min_size=1, max_size=6))
@@ -76,8 +75,7 @@ def test_documents_equal_the_model_card_with_padding(encoder, card, texts):
 
 @given(TEXTS)
 def test_queries_equal_the_model_card(encoder, card, query):
-    expected = card([detailed_instruct(DEFAULT_INSTRUCTION, query)])[0]
-    assert np.abs(encoder.embed_query(query) - expected).max() <= 1e-6
+    assert np.abs(encoder.embed_query(query) - card([instructed(query)])[0]).max() <= 1e-6
 
 
 @pytest.mark.parametrize("query", ["how", " how", ":", "", "\n", "数据库", "Query", "!?", "1"])
@@ -86,8 +84,7 @@ def test_the_instruction_is_read_once_for_all_queries(folder, card, query, monke
     one = opened(folder)
     one.embed_query("something else")
     sizes.clear()
-    expected = card([detailed_instruct(DEFAULT_INSTRUCTION, query)])[0]
-    assert np.abs(one.embed_query(query) - expected).max() <= 1e-6
+    assert np.abs(one.embed_query(query) - card([instructed(query)])[0]).max() <= 1e-6
     (size,) = sizes
     assert size <= 2 + 2 * max(1, len(query.encode()))  # the colon, the query, the end token
 
@@ -96,8 +93,7 @@ def test_a_query_that_joins_the_end_of_the_instruction_is_read_whole(folder, car
     one = opened(folder)
     foreign = [*one._prompt_ids()[:-1].tolist(), 599]  # as if another vocabulary joined the last word and the query
     monkeypatch.setattr(one, "_prompt_ids", lambda: np.array(foreign))
-    expected = card([detailed_instruct(DEFAULT_INSTRUCTION, "rows")])[0]
-    assert np.abs(one.embed_query("rows") - expected).max() <= 1e-6
+    assert np.abs(one.embed_query("rows") - card([instructed("rows")])[0]).max() <= 1e-6
 
 
 @pytest.mark.parametrize("attn", ["trimmed", "packed", "reference"])
@@ -105,7 +101,7 @@ def test_every_form_of_the_forward_pass_gives_the_same_vectors(folder, card, att
     texts = ["word " * 200, "", "a", "an index finds rows"]
     other = opened(folder, attn=attn)
     assert np.abs(other.embed_documents(texts) - card(texts)).max() <= 1e-6
-    assert np.abs(other.embed_query("rows") - card([detailed_instruct(DEFAULT_INSTRUCTION, "rows")])[0]).max() <= 1e-6
+    assert np.abs(other.embed_query("rows") - card([instructed("rows")])[0]).max() <= 1e-6
 
 
 def threads_left():
@@ -118,11 +114,8 @@ def test_windows_change_nothing(folder, encoder, monkeypatch, caplog):
     monkeypatch.setattr("semlex.embedding.qwen3.WINDOW_TEXTS", 5)
     assert np.abs(encoder.embed_documents(texts) - expected).max() <= 1e-6
     short = opened(folder, max_length=128)
-    with caplog.at_level(logging.WARNING, logger="semlex"):
-        short.embed_documents(["long " * 200, *texts])
-    assert [record.getMessage() for record in caplog.records] == [
-        f"2 of 25 texts for {folder} so far did not fit into max_length=128 tokens and were cut"
-    ]
+    short.embed_documents(["long " * 200, *texts])
+    assert caplog.messages == [f"2 of 25 texts for {folder} so far did not fit into max_length=128 tokens and were cut"]
     assert threads_left() == []
 
 
@@ -213,7 +206,7 @@ def test_the_instruction_precedes_queries_only(folder, encoder):
     own = opened(folder, instruction="Find code")
     text = "index of rows"
     assert np.array_equal(own.embed_documents([text]), encoder.embed_documents([text]))
-    expected = encoder.embed_documents([f"Instruct: Find code\nQuery:{text}"])[0]
+    expected = encoder.embed_documents([instructed(text, "Find code")])[0]
     assert np.abs(own.embed_query(text) - expected).max() <= 1e-6
     assert np.abs(own.embed_query(text) - encoder.embed_query(text)).max() > 1e-3
     assert own.identity.key != encoder.identity.key
@@ -222,11 +215,8 @@ def test_the_instruction_precedes_queries_only(folder, encoder):
 def test_a_long_text_is_cut_before_its_end_token_counted_and_told(folder, card, caplog):
     short = opened(folder, max_length=128)
     long_text = "the database keeps secret rows " * 100
-    with caplog.at_level(logging.WARNING, logger="semlex"):
-        vectors = short.embed_documents(["fits", long_text, long_text])
-    assert [record.getMessage() for record in caplog.records] == [
-        f"2 of 3 texts for {folder} so far did not fit into max_length=128 tokens and were cut"
-    ]
+    vectors = short.embed_documents(["fits", long_text, long_text])
+    assert caplog.messages == [f"2 of 3 texts for {folder} so far did not fit into max_length=128 tokens and were cut"]
     offsets = short.token_offsets(long_text)
     kept = long_text[: offsets[126, 1]]
     assert short.count_tokens([kept]).tolist() == [127]
@@ -288,16 +278,13 @@ def test_identity(folder, encoder):
         ({"attn": "magic"}, "attn must be one of .*; got 'magic'"),
         ({"token_budget": 1}, "token_budget must be between 128 and 1,048,576; got 1"),
         ({"instruction": "  "}, "instruction must not be blank"),
+        ({"dimensions": 1024}, r"dimensions=1024 .* makes vectors of 64"),
     ],
 )
 def test_out_of_range_parameters(folder, options, message):
-    with pytest.raises(ConfigurationError, match=message):
+    kind = ModelMismatchError if options == {"dimensions": 1024} else ConfigurationError
+    with pytest.raises(kind, match=message):
         opened(folder, **options)
-
-
-def test_a_configured_dimension_is_a_check(folder):
-    with pytest.raises(ModelMismatchError, match=r"dimensions=1024 .* makes vectors of 64"):
-        opened(folder, dimensions=1024)
 
 
 @pytest.mark.parametrize(
@@ -361,8 +348,7 @@ def test_rows_that_overflow_half_precision_are_computed_in_float32(tmp_path, cap
     folder, texts = tiny_qwen3.write_embedder(tmp_path / "loud"), ["a database keeps rows", "an index"]
     # Its output passes 65,504, the largest float16.
     tiny_qwen3.change_weights(folder, lambda weights: weights["layers.0.mlp.down_proj.weight"].mul_(1e5))
-    with caplog.at_level(logging.WARNING, logger="semlex"):
-        vectors = opened(folder, dtype="float16").embed_documents(texts)
+    vectors = opened(folder, dtype="float16").embed_documents(texts)
     assert any("overflowed in float16; the model now runs in float32" in record.message for record in caplog.records)
     assert (np.sum(vectors * opened(folder).embed_documents(texts), axis=1) > 0.999).all()
 
@@ -376,8 +362,7 @@ def test_half_precision_stays_close(folder, encoder):
 def test_a_device_that_is_not_there_is_replaced_with_one_line(folder, encoder, caplog, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     elsewhere = opened(folder, device="cuda")
-    with caplog.at_level(logging.WARNING, logger="semlex"):
-        vectors = elsewhere.embed_documents(["a"])
+    vectors = elsewhere.embed_documents(["a"])
     assert len(caplog.records) == 1
     assert "device 'cuda' is not available here; using" in caplog.text
     assert np.abs(vectors - encoder.embed_documents(["a"])).max() <= 1e-5

@@ -32,6 +32,7 @@ from semlex.models.local.forward import (
 )
 from semlex.models.tokenizer import TokenRows
 from tests.support import tiny_qwen3
+from tests.support.watched_model import difference
 
 VOCABULARY = 700
 FORMS = [PerDocument, PaddedInside, VariableLength]
@@ -89,19 +90,11 @@ def rows_of(lengths, seed, head=()):
     )
 
 
-def states(forward, rows, budget=4096, max_rows=128, **options):
-    found = np.full((len(rows), tiny_qwen3.HIDDEN), np.nan, dtype=np.float32)
+def states(forward, rows, budget=4096, max_rows=128, width=tiny_qwen3.HIDDEN, **options):
+    found = np.full((len(rows), width), np.nan, dtype=np.float32)
     for batch in forward.batches(rows, token_budget=budget, max_rows=max_rows, **options):
         found[batch.rows] = forward.run(batch)
     return found
-
-
-def unit(vectors):
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-
-
-def difference(left, right):
-    return np.abs(unit(left) - unit(right)).max()
 
 
 @given(LENGTHS, SEED, st.tuples(st.integers(1, 2000), st.integers(1, 10)))
@@ -154,31 +147,26 @@ def test_an_explicit_mask_where_the_causal_rule_is_not_trusted(model, packing, m
     monkeypatch.setattr(
         module, "_mask", lambda queries, keys, device: torch.ones(queries, keys).tril(keys - queries).bool()
     )
-    masked = PaddedInside(batch, 0, device)
-    plain = PaddedInside(batch, 0, torch.device("cpu"))
+    masked, plain = PaddedInside(batch, 0, device), PaddedInside(batch, 0, torch.device("cpu"))
     assert masked._mask is not None
     assert plain._mask is None
-    query, key, value = (torch.randn(1, heads, 59, 16) for heads in (4, 2, 2))
-    assert torch.allclose(
-        masked.attend(query, key, value, 0.25, None), plain.attend(query, key, value, 0.25, None), atol=1e-6
-    )
+    given = [*(torch.randn(1, heads, 59, 16) for heads in (4, 2, 2)), 0.25, None]
+    assert torch.allclose(masked.attend(*given), plain.attend(*given), atol=1e-6)
 
 
 def test_the_form_of_a_device(monkeypatch):
-    cpu, mps, cuda = (torch.device(name) for name in ("cpu", "mps", "cuda"))
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
-    monkeypatch.setattr(module, "torch_version", lambda: (2, 13))
-    assert form_for(cpu, torch.bfloat16) is PerDocument
-    assert form_for(mps, torch.bfloat16) is PaddedInside
-    assert form_for(cuda, torch.bfloat16) is VariableLength
-    assert form_for(cuda, torch.float32) is PaddedInside
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
-    assert form_for(cuda, torch.float16) is PaddedInside
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
-    monkeypatch.setattr(module, "torch_version", lambda: (2, 11))
-    assert form_for(cuda, torch.bfloat16) is VariableLength
-    monkeypatch.setattr(module, "torch_version", lambda: (2, 10))
-    assert form_for(cuda, torch.bfloat16) is PaddedInside
+    for name, dtype, capability, version, expected in (
+        ("cpu", torch.bfloat16, (8, 0), (2, 13), PerDocument),
+        ("mps", torch.bfloat16, (8, 0), (2, 13), PaddedInside),
+        ("cuda", torch.bfloat16, (8, 0), (2, 13), VariableLength),
+        ("cuda", torch.float32, (8, 0), (2, 13), PaddedInside),
+        ("cuda", torch.float16, (7, 5), (2, 13), PaddedInside),
+        ("cuda", torch.bfloat16, (8, 0), (2, 11), VariableLength),
+        ("cuda", torch.bfloat16, (8, 0), (2, 10), PaddedInside),
+    ):
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device, found=capability: found)
+        monkeypatch.setattr(module, "torch_version", lambda found=version: found)
+        assert form_for(torch.device(name), dtype) is expected, (name, dtype, capability, version)
 
 
 def test_a_kept_prefix_is_computed_once_and_changes_nothing(model, packing):
@@ -231,21 +219,19 @@ def test_nothing_is_padded(model, packing):
     assert sum(batch.tokens.batch.ids.size for batch in batches) == sum(lengths)
 
 
-def test_the_model_is_left_as_it_was(model, packing):
+def test_the_model_is_left_as_it_was_also_by_a_pass_that_fails(model, packing, monkeypatch):
     rows = rows_of([5, 9], 1)
     expected = states(ReferenceForward(model), rows)
     states(packing(model), rows)
     assert model.config._attn_implementation == "sdpa"
     assert np.array_equal(states(ReferenceForward(model), rows), expected)
 
-
-def test_the_model_is_left_as_it_was_by_a_pass_that_fails(model, packing, monkeypatch):
     def broken(*_):
         raise RuntimeError("out of memory")
 
     monkeypatch.setattr(PerDocument, "attend", broken)
     with pytest.raises(RuntimeError, match="out of memory"):
-        states(packing(model), rows_of([5], 1))
+        states(packing(model), rows)
     assert model.config._attn_implementation == "sdpa"
 
 
@@ -261,11 +247,8 @@ def test_registering_from_many_threads(model, packing):
 
 def test_sliding_windows_are_refused():
     config = tiny_qwen3.config()
-    config.use_sliding_window, config.sliding_window, config.layer_types = (
-        True,
-        8,
-        ["full_attention", "sliding_attention"],
-    )
+    config.use_sliding_window, config.sliding_window = True, 8
+    config.layer_types = ["full_attention", "sliding_attention"]
     sliding = Qwen3Model._from_config(config, attn_implementation="sdpa").eval()
     with pytest.raises(ModelError, match="sliding window; use attn='reference'"):
         PackedForward(sliding)
@@ -307,10 +290,8 @@ print("right")
 
 def test_the_kernel_of_heads_does_what_torch_does():
     pytest.importorskip("triton")
-    environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", KERNEL], capture_output=True, text=True, timeout=200, check=False, env=environment
-    )
+    options = {"env": {**os.environ, "TRITON_INTERPRET": "1"}, "capture_output": True, "text": True}
+    done = subprocess.run([sys.executable, "-c", KERNEL], **options, timeout=200, check=False)
     assert done.stdout == "right\n", done.stderr
 
 
@@ -342,8 +323,7 @@ def test_the_last_layer_reads_last_tokens_alone(model):
     assert sizes == [[59], [3]]
 
 
-def test_half_precision_stays_as_close_as_its_rounding(model, packing):
-    del model
+def test_half_precision_stays_as_close_as_its_rounding(packing):
     config = tiny_qwen3.config()
     config.hidden_size, config.intermediate_size, config.num_hidden_layers = 256, 512, 6
     config.layer_types = ["full_attention"] * 6
@@ -351,20 +331,12 @@ def test_half_precision_stays_as_close_as_its_rounding(model, packing):
     torch.manual_seed(9)
     half = Qwen3Model._from_config(config, attn_implementation="sdpa", dtype=torch.bfloat16).eval()
     rows = rows_of([1, 9, 40, 90, 300, 17], 4)
-
-    def found(forward):
-        vectors = np.full((len(rows), 256), np.nan, dtype=np.float32)
-        for batch in forward.batches(rows, token_budget=512, max_rows=9):
-            vectors[batch.rows] = forward.run(batch)
-        return unit(vectors)
-
-    assert (np.sum(found(packing(half)) * found(ReferenceForward(half)), axis=1) >= 0.9998).all()
+    found = [states(form(half), rows, 512, 9, width=256) for form in (packing, ReferenceForward)]
+    packed, reference = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True) for vectors in found)
+    assert (np.sum(packed * reference, axis=1) >= 0.9998).all()
 
 
 def test_every_form_is_registered():
     # Faster first: each falls back to those behind it.
-    assert list(FORWARDS.items()) == [
-        ("trimmed", TrimmedForward),
-        ("packed", PackedForward),
-        ("reference", ReferenceForward),
-    ]
+    assert list(FORWARDS) == ["trimmed", "packed", "reference"]
+    assert list(FORWARDS.values()) == [TrimmedForward, PackedForward, ReferenceForward]

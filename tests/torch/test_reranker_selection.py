@@ -62,6 +62,9 @@ def test_a_configured_reranker(tmp_path, use_reranking):
     assert isinstance(named.model, Qwen3Reranker)
     assert named.model.identity.startswith(str(folder))
     assert "as configured" in one_line(named.reason)
+    choice = choose_reranker("term-overlap", use_reranking)
+    assert isinstance(choice.model, TermOverlapReranker)
+    assert "no model" in one_line(choice.reason)
 
 
 def test_an_automatic_reranker_needs_cache_torch_and_gpu(qwen3_cache, monkeypatch):
@@ -177,12 +180,6 @@ def test_an_address_with_a_password_is_refused():
     assert "secret" not in str(caught.value)
 
 
-def test_the_rule_of_words_by_name():
-    choice = choose_reranker("term-overlap")
-    assert isinstance(choice.model, TermOverlapReranker)
-    assert "no model" in one_line(choice.reason)
-
-
 @pytest.mark.parametrize("prefix", ["", "cross-encoder:"])
 def test_a_cross_encoder_by_its_folder(tmp_path, prefix):
     folder = tiny_cross_encoder.write_cross_encoder(tmp_path / "tiny")
@@ -258,9 +255,6 @@ def test_auto_takes_cohere_then_qwen3_then_the_language_model(qwen3_cache, monke
     assert "slow without a GPU" in one_line(last.reason)
 
 
-def test_the_default_is_that_of_the_card():
+def test_the_default_is_that_of_the_card_and_tests_unset_every_variable():
     assert DEFAULT_RERANKING_MODEL == "Qwen/Qwen3-Reranker-0.6B"
-
-
-def test_every_variable_is_one_that_a_test_unsets():
     assert not [variable for variable in VARIABLES if variable in os.environ]

@@ -49,8 +49,6 @@ ANIMALS = [
     node("eagle", "an eagle hunts in the sky", [0.0, 1.0, 0.0], "birds", kind="bird", year=2010),
     node("owl", "an owl sleeps by day", [0.0, 0.0, 1.0], "birds", kind="bird"),
 ]
-
-
 CATS = MetadataFilters(filters=[MetadataFilter(key="kind", value="cat")])
 
 
@@ -71,7 +69,7 @@ def asked(store, mode="default", **options):
     return list(result.ids or [])
 
 
-def every_kind():
+def test_nodes_of_every_kind_come_back_equal(store):
     text = TextNode(
         id_="text",
         text="  A text with its spaces. ",
@@ -90,7 +88,7 @@ def every_kind():
         NodeRelationship.NEXT: RelatedNodeInfo(node_id="other"),
         NodeRelationship.CHILD: [RelatedNodeInfo(node_id="c1"), RelatedNodeInfo(node_id="c2")],
     }
-    return [
+    nodes = [
         text,
         IndexNode(id_="index", text="a summary", index_id="table-1", obj=TextNode(id_="inner", text="inside")),
         ImageNode(id_="image", text="a picture of a lion", image_url="http://127.0.0.1/lion.png"),
@@ -102,10 +100,6 @@ def every_kind():
         Document(id_="document", text="a whole document", metadata={"author": "Ada"}),
         TextNode(id_="bare", text="nothing but words"),
     ]
-
-
-def test_nodes_of_every_kind_come_back_equal(store):
-    nodes = every_kind()
     before = [one.model_copy(deep=True) for one in nodes]
     ids = store.add(nodes)
     assert nodes == before
@@ -118,18 +112,21 @@ def test_nodes_of_every_kind_come_back_equal(store):
     assert back[1].obj == TextNode(id_="inner", text="inside")
 
 
-@pytest.mark.parametrize("rest", [1, {"class_name": "Other"}, {}, None])
-def test_what_others_have_stored_is_a_node_with_all_its_metadata(client, rest):
+def test_what_others_have_stored_is_a_node_with_all_its_metadata(client):
     collection = client.collection("nodes")
-    collection.add_texts(["a lion"], ids=["lion"], metadata=[{"_node": rest, "year": 1}])
-    expected = TextNode(id_="lion", text="a lion", metadata={"_node": rest, "year": 1})
-    assert SemlexVectorStore(collection).get_nodes(["lion"]) == [expected]
+    for rest in (1, {"class_name": "Other"}, {}, None):
+        collection.add_texts(["a lion"], ids=["lion"], metadata=[{"_node": rest, "year": 1}])
+        expected = TextNode(id_="lion", text="a lion", metadata={"_node": rest, "year": 1})
+        assert SemlexVectorStore(collection).get_nodes(["lion"]) == [expected]
 
 
-def test_a_node_that_is_found_is_the_one_that_was_added(animals):
+def test_a_node_that_is_found_is_the_one_that_was_added(animals, client):
     result = animals.query(VectorStoreQuery(query_embedding=[0.0, 0.0, 1.0], similarity_top_k=1))
     assert result.nodes == [ANIMALS[4].model_copy(update={"embedding": None})]
     assert result.similarities == [pytest.approx(1.0)]
+    vectors = client.collection("nodes").embeddings.vectors(["owl", "none", "tiger"])
+    assert set(vectors) == {"owl", "tiger"}
+    assert np.array_equal(vectors["tiger"], np.float32([0.9, 0.1, 0.0]))
 
 
 def test_the_same_id_replaces_unless_it_is_said_otherwise(store):
@@ -282,7 +279,7 @@ def test_an_empty_store_finds_nothing(store):
     store.clear()
 
 
-async def test_the_asynchronous_twins_do_the_same(store):
+async def test_the_asynchronous_twins_do_the_same_also_in_the_application_s_own_loop(store, database_url):
     assert await store.async_add(ANIMALS) == [one.node_id for one in ANIMALS]
     query = VectorStoreQuery(query_embedding=[1.0, 0.0, 0.0], similarity_top_k=3)
     assert (await store.aquery(query)).ids == ["lion", "cub", "tiger"] == store.query(query).ids
@@ -292,6 +289,13 @@ async def test_the_asynchronous_twins_do_the_same(store):
     assert await store.aget_nodes(filters=CATS) == []
     await store.aclear()
     assert await store.aget_nodes() == []
+    async with connect(database_url, "none") as client:
+        store = SemlexVectorStore(client.collection("own"))
+        await store.async_add(ANIMALS[:1])
+        query = VectorStoreQuery(query_embedding=[1.0, 0.0, 0.0], similarity_top_k=1)
+        assert (await store.aquery(query)).ids == ["lion"]
+        with pytest.raises(ConfigurationError, match="connect_sync"):
+            store.query(query)
 
 
 async def test_a_loop_goes_on_while_a_twin_waits(animals, database_url):
@@ -307,34 +311,12 @@ async def test_a_loop_goes_on_while_a_twin_waits(animals, database_url):
     assert (await animals.aquery(query)).ids == ["lion"]
 
 
-async def test_a_collection_of_the_applications_own_loop(database_url):
-    async with connect(database_url, "none") as client:
-        store = SemlexVectorStore(client.collection("nodes"))
-        await store.async_add(ANIMALS[:1])
-        query = VectorStoreQuery(query_embedding=[1.0, 0.0, 0.0], similarity_top_k=1)
-        assert (await store.aquery(query)).ids == ["lion"]
-        with pytest.raises(ConfigurationError, match="connect_sync"):
-            store.query(query)
-
-
-def test_embeddings_are_stored_as_given(animals, client):
-    vectors = client.collection("nodes").embeddings.vectors(["owl", "none", "tiger"])
-    assert set(vectors) == {"owl", "tiger"}
-    assert np.array_equal(vectors["tiger"], np.float32([0.9, 0.1, 0.0]))
-
-
 def test_documents_of_an_imported_table_are_found_and_deleted(client, tmp_path):
     """An import puts what a node was cut out of into `parent_id`, and keeps nothing else of a node."""
     collection = client.collection("nodes")
-    collection.add_documents(
-        [
-            SemlexDocument("a lion", id="1", parent_id="cats"),
-            SemlexDocument("a tiger", id="2", parent_id="cats"),
-            SemlexDocument("an owl", id="3", parent_id="birds"),
-            SemlexDocument("a whale", id="4"),
-        ],
-        [[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.5, 0.5]],
-    )
+    texts = {"a lion": "cats", "a tiger": "cats", "an owl": "birds", "a whale": None}
+    imported = [SemlexDocument(text, id=f"{n}", parent_id=of) for n, (text, of) in enumerate(texts.items(), 1)]
+    collection.add_documents(imported, [[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.5, 0.5]])
     store = SemlexVectorStore(collection)
     nodes = {one.node_id: one.ref_doc_id for one in store.get_nodes()}
     assert nodes == {"1": "cats", "2": "cats", "3": "birds", "4": None}
