@@ -368,18 +368,13 @@ def test_a_device_that_is_not_there_is_replaced_with_one_line(folder, encoder, c
     assert np.abs(vectors - encoder.embed_documents(["a"])).max() <= 1e-5
 
 
-def test_many_threads_get_the_vectors_of_one(folder, encoder):
+def test_many_threads_get_the_vectors_of_one_and_none_of_one_that_is_closed(folder, encoder):
     shared = opened(folder)
     texts = [f"row {i} " * (i + 1) for i in range(8)]
     with ThreadPoolExecutor(len(texts)) as pool:
         found = [*pool.map(lambda text: shared.embed_documents([text])[0], texts)]
     assert np.abs(np.stack(found) - encoder.embed_documents(texts)).max() <= 1e-6
-
-
-def test_close_releases_the_model_and_refuses_further_work(folder):
-    closed = opened(folder)
-    closed.embed_documents(["a"])
     for _ in range(2):
-        closed.close()
+        shared.close()
     with pytest.raises(ModelError, match="was closed"):
-        closed.embed_documents(["a"])
+        shared.embed_documents(["a"])

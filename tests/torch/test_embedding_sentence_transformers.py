@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import shutil
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -93,9 +92,6 @@ def unit(vectors, dimensions=HIDDEN):
     return leading / np.linalg.norm(leading, axis=-1, keepdims=True)
 
 
-# --- vectors ----------------------------------------------------------------------------------------------------------
-
-
 @settings(max_examples=25)
 @given(
     st.lists(st.sampled_from(SENTENCES) | st.text(st.characters(exclude_categories=["Cs"]), max_size=20), max_size=9)
@@ -108,10 +104,14 @@ def test_a_batch_is_the_map_of_its_texts(embedder, package, rows):
         assert_allclose(vector, unit(package.encode(["passage: " + text], prompt="")[0]), atol=2e-6)
 
 
-def test_the_packages_own_vectors(embedder, package):
+def check_vectors(embedder, package):
     assert_allclose(embedder.embed_documents(SENTENCES), unit(package.encode_document(SENTENCES)), atol=2e-6)
     for text in SENTENCES:
         assert_allclose(embedder.embed_query(text), unit(package.encode_query(text)), atol=2e-6)
+
+
+def test_the_packages_own_vectors(embedder, package):
+    check_vectors(embedder, package)
     assert isinstance(embedder, Embedder)
 
 
@@ -173,18 +173,16 @@ def test_the_same_model_as_an_onnx_file_has_the_same_vectors(copy, folder, packa
             dynamo=False,
         )
     embedder = OnnxEmbedder(str(copy))
-    assert_allclose(embedder.embed_documents(SENTENCES), unit(package.encode_document(SENTENCES)), atol=2e-6)
-    for text in SENTENCES:
-        assert_allclose(embedder.embed_query(text), unit(package.encode_query(text)), atol=2e-6)
+    check_vectors(embedder, package)
     assert embedder.max_tokens == opened(folder).max_tokens
 
 
-@pytest.mark.parametrize("dimensions", [1, 7, HIDDEN])
-def test_a_leading_part_is_normalised_after_the_cut(folder, package, dimensions):
-    embedder = opened(folder, dimensions=dimensions)
-    assert embedder.dimensions == dimensions
-    expected = unit(package.encode_document(SENTENCES), dimensions)
-    assert_allclose(embedder.embed_documents(SENTENCES), expected, atol=2e-6)
+def test_a_leading_part_is_normalised_after_the_cut(folder, package):
+    whole = package.encode_document(SENTENCES)
+    for dimensions in (1, 7, HIDDEN):
+        embedder = opened(folder, dimensions=dimensions)
+        assert embedder.dimensions == dimensions
+        assert_allclose(embedder.embed_documents(SENTENCES), unit(whole, dimensions), atol=2e-6)
 
 
 def test_prompts_may_be_others(folder, package):
@@ -211,30 +209,22 @@ def test_prompts_of_a_model(copy, package, config, expected):
     assert embedder.identity.instruction == (expected[0] or None)
 
 
-def fitting(embedder):
-    """A text that is as long as the model reads."""
-    fits = "a"
+def test_texts_that_are_cut_are_counted(folder, caplog):
+    embedder, fits = opened(folder), "a"  # and then a text that is as long as the model reads
     while embedder.count_tokens([f"passage: {fits} a"])[0] < MAX_TOKENS:  # one is the model's own end token
         fits += " a"
-    return fits
-
-
-def test_texts_that_are_cut_are_counted(folder, caplog):
-    embedder = opened(folder)
-    fits = fitting(embedder)
-    with caplog.at_level(logging.WARNING, logger="semlex"):
-        embedder.embed_documents([fits])
-        assert (embedder.documents_cut, caplog.messages) == (0, [])
-        embedder.embed_documents(["a", fits + " a"])
-        assert embedder.documents_cut == 1
-        limit = f"the {MAX_TOKENS} tokens that the model reads"
-        assert caplog.messages == [f"1 of 3 texts for {folder} so far did not fit into {limit} and were cut"]
-        caplog.clear()
-        # Queries are told of, but are no documents.
-        embedder.embed_query(fits * 2)
-        embedder.embed_query("a")
-        assert embedder.documents_cut == 1
-        assert [message[:14] for message in caplog.messages] == ["1 of 1 queries"]
+    embedder.embed_documents([fits])
+    assert (embedder.documents_cut, caplog.messages) == (0, [])
+    embedder.embed_documents(["a", fits + " a"])
+    assert embedder.documents_cut == 1
+    limit = f"the {MAX_TOKENS} tokens that the model reads"
+    assert caplog.messages == [f"1 of 3 texts for {folder} so far did not fit into {limit} and were cut"]
+    caplog.clear()
+    # Queries are told of, but are no documents.
+    embedder.embed_query(fits * 2)
+    embedder.embed_query("a")
+    assert embedder.documents_cut == 1
+    assert [message[:14] for message in caplog.messages] == ["1 of 1 queries"]
 
 
 async def test_the_report_of_a_load_has_the_texts_that_were_cut(embedder, database_url, tmp_path, capsys):
@@ -250,11 +240,17 @@ async def test_the_report_of_a_load_has_the_texts_that_were_cut(embedder, databa
         assert [line[:5] for line in capsys.readouterr().err.splitlines()[1:]] == lines
 
 
-def test_vectors_that_cannot_be_compared(folder, monkeypatch):
+def test_vectors_that_cannot_be_compared_and_a_closed_model_are_refused(folder, monkeypatch):
     embedder = opened(folder)
     embedder.embed_query("fox")
     monkeypatch.setattr(embedder, "_encode", lambda texts, *, is_query: np.full((len(texts), HIDDEN), np.nan))
     with pytest.raises(ModelError, match="not finite"):
+        embedder.embed_query("fox")
+    monkeypatch.undo()
+    embedder.embed_query("fox")
+    for _ in range(2):
+        embedder.close()
+    with pytest.raises(ModelError, match="was closed"):
         embedder.embed_query("fox")
 
 
@@ -280,22 +276,13 @@ def test_work_ends_between_batches(embedder, monkeypatch):
     assert encoded == [4]
 
 
-# --- tokens -----------------------------------------------------------------------------------------------------------
-
-
-def test_tokens_are_those_of_the_model(embedder, package):
+def test_tokens_are_those_of_the_model_or_words_where_its_tokenizer_is_not_readable(embedder, package, copy):
     assert embedder.counter_name.startswith("tokenizer/")
     counts = [len(package.tokenizer(text, add_special_tokens=False, verbose=False).input_ids) for text in SENTENCES]
     assert embedder.count_tokens(SENTENCES).tolist() == counts
     assert [len(embedder.token_offsets(text)) for text in SENTENCES] == counts
-
-
-def test_words_where_the_tokenizer_is_not_readable(copy):
     (copy / "tokenizer.json").unlink()
     assert opened(copy).counter_name == "2*unicode-words/1"
-
-
-# --- the object itself ------------------------------------------------------------------------------------------------
 
 
 def test_identity(folder, tmp_path, embedder):
@@ -323,15 +310,6 @@ def test_the_name_of_the_identity_leads_back(copy, embedder):
     assert choose_embedder(forced.identity.model, device="cpu").model.identity.key == forced.identity.key
 
 
-def test_closing(folder):
-    embedder = opened(folder)
-    embedder.embed_query("fox")
-    for _ in range(2):
-        embedder.close()
-    with pytest.raises(ModelError, match="was closed"):
-        embedder.embed_query("fox")
-
-
 def test_texts_and_parameters_that_are_refused(embedder, folder):
     for rows in ("text", [1], ["\ud800"]):
         with pytest.raises(ValidationError):
@@ -344,13 +322,7 @@ def test_texts_and_parameters_that_are_refused(embedder, folder):
         embedder.embed_query("fox")
 
 
-def test_without_the_package(folder, monkeypatch):
-    monkeypatch.setattr(module, "find_spec", lambda _: None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'semlex\[sentence-transformers\]'"):
-        opened(folder)
-
-
-def test_models_that_are_none(copy, tmp_path):
+def test_models_that_are_none_and_a_package_that_is_missing(copy, tmp_path, folder, monkeypatch):
     with pytest.raises(ModelNotFoundError):
         opened(tmp_path / "none")
     (copy / "model.safetensors").write_bytes(b"nothing")
@@ -364,6 +336,9 @@ def test_models_that_are_none(copy, tmp_path):
         (copy / "modules.json").unlink() if content is None else (copy / "modules.json").write_text(content)
         with pytest.raises(ModelError, match="is not a model of sentence-transformers"):
             opened(copy)
+    monkeypatch.setattr(module, "find_spec", lambda _: None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'semlex\[sentence-transformers\]'"):
+        opened(folder)
 
 
 def test_code_of_a_model_is_not_run(copy, tmp_path):

@@ -147,28 +147,13 @@ def test_an_index_that_cannot_be_read(hub, content):
         find_model(NAME)
 
 
-def test_a_private_model_is_asked_for_with_the_users_token(hub, monkeypatch):
-    monkeypatch.setattr("huggingface_hub.get_token", lambda: "hf_secret")
-    hub.status = 401
-    with pytest.raises(ModelNotFoundError, match="answered 401") as caught:
-        pull_model(NAME)
-    assert hub.headers[0]["Authorization"] == "Bearer hf_secret"
-    assert "hf_secret" not in str(caught.value)
-
-
-@pytest.mark.parametrize("name", ["./model", "/model", "~/model", "a/b/c"])
-def test_a_folder_cannot_be_pulled(name):
-    with pytest.raises(ConfigurationError, match="is a folder on this machine"):
-        pull_model(name)
-
-
-def test_a_revision_is_part_of_the_question(hub):
+def test_a_folder_a_revision_that_is_not_there_and_a_model_without_data_files_cannot_be_pulled(hub, tmp_path):
+    for name in ("./model", "/model", "~/model", "a/b/c"):
+        with pytest.raises(ConfigurationError, match="is a folder on this machine"):
+            pull_model(name)
     with pytest.raises(ModelNotFoundError, match=r"at revision 'v/9' cannot be fetched from the hub: it answered 404"):
         pull_model(NAME, revision="v/9")
     assert hub.asked == [f"HEAD /api/models/{NAME}/revision/v/9"]
-
-
-def test_a_model_without_data_files(hub, tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "README.md").write_text("x")
     hub.folder = tmp_path / "empty"
@@ -245,8 +230,14 @@ def test_a_hub_that_refuses_connections(hub, monkeypatch):
     assert "Check the network" in message
 
 
-def test_a_redirect_does_not_get_the_users_token(hub, files, monkeypatch):
+def test_a_private_model_is_asked_for_with_the_users_token_which_no_redirect_gets(hub, files, monkeypatch):
     monkeypatch.setattr("huggingface_hub.get_token", lambda: "hf_secret")
+    hub.status = 401
+    with pytest.raises(ModelNotFoundError, match="answered 401") as caught:
+        pull_model(NAME)
+    assert hub.headers[0]["Authorization"] == "Bearer hf_secret"
+    assert "hf_secret" not in str(caught.value)
+    hub.headers.clear()
     other = FakeHub(NAME, files)
     try:
         hub.answer = lambda _method, path: (307, {"Location": f"{other.url}{path}"}, b"")

@@ -162,12 +162,9 @@ def test_a_path_with_a_colon_is_no_provider(tmp_path, monkeypatch):
     assert isinstance(choose_embedder("org:tiny").model, Qwen3EmbeddingEncoder)
 
 
-def test_a_revision_is_not_for_servers(accounts):
+def test_servers_are_never_the_default_and_have_no_revision(accounts, empty_cache):
     with pytest.raises(ConfigurationError, match="revision='v2' is for models of the hub"):
         choose_embedder("openai:m", revision="v2")
-
-
-def test_servers_are_never_the_default(accounts, empty_cache):
     assert isinstance(choose_embedder().model, StaticEmbedder)
 
 
@@ -200,6 +197,7 @@ def test_qwen3_is_chosen_where_it_is_cached_and_there_are_torch_and_a_gpu(qwen3_
 
 
 def test_static_where_nothing_is_cached(empty_cache):
+    assert DEFAULT_EMBEDDING_MODEL == "Qwen/Qwen3-Embedding-0.6B"  # as on its card
     choice = choose_embedder()
     assert isinstance(choice.model, StaticEmbedder)
     assert "not in the local cache" in one_line(choice.reason)
@@ -273,7 +271,3 @@ print(sorted({{"torch", "transformers", "wordllama"}} & set(sys.modules)))
 """
     command = [sys.executable, "-W", "error", "-c", program]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "[]\n[]\n"
-
-
-def test_the_default_is_that_of_the_card():
-    assert DEFAULT_EMBEDDING_MODEL == "Qwen/Qwen3-Embedding-0.6B"

@@ -2,40 +2,30 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from semlex import Document, PostgreSQLRetriever, Qwen3EmbeddingEncoder, Qwen3Reranker
 from semlex.errors import ModelMismatchError
-from tests.support import tiny_qwen3
+from tests.support import model_cache, tiny_qwen3
 
 PAGE = "# Keys\n\nRotate a key every ninety days.\n\n# Fruit\n\nA banana is yellow.\n\n# Ships\n\nShips sail the sea.\n"
 
 
-@pytest.fixture
-def models(tmp_path):
-    root = tmp_path / "models"
-    return str(tiny_qwen3.write_embedder(root / "embedder")), str(tiny_qwen3.write_reranker(root / "reranker"))
-
-
-async def test_index_search_and_rerank(database_url, models, tmp_path):
-    embedder, reranker = models
+async def test_index_search_and_rerank(database_url, embedder_folder, tmp_path):
+    reranker = str(tiny_qwen3.write_reranker(tmp_path / "reranker"))
     docs = tmp_path / "docs"
     docs.mkdir()
     (docs / "page.md").write_text(PAGE, encoding="utf-8")
     options = {"reranker_model": Qwen3Reranker(reranker, "cpu", max_length=1024), "use_reranking": True}
-    encoder = Qwen3EmbeddingEncoder(embedder, "cpu", max_length=1024)
+    encoder = Qwen3EmbeddingEncoder(str(embedder_folder), "cpu", max_length=1024)
     async with PostgreSQLRetriever(database_url, encoder, **options) as retriever:
         report = await retriever.index(docs, chunk_tokens=16, overlap_tokens=0)
         assert report.chunks == report.embedded >= 3
         hits = await retriever.search("what colour is a banana?", top_k=2)
-        assert hits.mode == "hybrid"
+        assert (hits.mode, len(hits)) == ("hybrid", 2)
         assert hits.reranker_model is not None
-        assert len(hits) == 2
         assert [hit.mixed_score for hit in hits] == sorted((hit.mixed_score for hit in hits), reverse=True)
         for hit in hits:
-            assert hit.rerank_score is not None
             assert 0.0 <= hit.rerank_score <= 1.0
             assert hit.metadata["rerank_score"] == hit.rerank_score
             assert hit.metadata["similarity"] == hit.vector_score
@@ -43,21 +33,14 @@ async def test_index_search_and_rerank(database_url, models, tmp_path):
         assert plain.reranker_model is None
         assert plain[0].rerank_score is None
     encoder.close()
+    short = Qwen3EmbeddingEncoder(str(embedder_folder), "cpu", max_length=1024, dimensions=32)
     with pytest.raises(ModelMismatchError):
-        async with PostgreSQLRetriever(
-            database_url, Qwen3EmbeddingEncoder(embedder, "cpu", max_length=1024, dimensions=32)
-        ):
+        async with PostgreSQLRetriever(database_url, short):
             pass
 
 
-def make_room(config):
-    """Lets a model read texts of the default length."""
-    config.write_text(config.read_text().replace(f": {tiny_qwen3.MAX_POSITIONS}", ": 8192"))
-
-
-async def test_a_shorter_vector_is_remembered_by_the_collection(database_url, models):
-    embedder, _ = models
-    make_room(Path(embedder, "config.json"))
+async def test_a_shorter_vector_is_remembered_by_the_collection(database_url, tmp_path):
+    embedder = str(model_cache.write_embedder(tmp_path / "embedder"))  # reads texts of the default length
     short = Qwen3EmbeddingEncoder(embedder, "cpu", max_length=1024, dimensions=32)
     async with PostgreSQLRetriever(database_url, short) as retriever:
         await retriever.add_documents([Document("A banana is yellow.", id="banana"), Document("Night.", id="night")])
@@ -70,10 +53,10 @@ async def test_a_shorter_vector_is_remembered_by_the_collection(database_url, mo
             assert len(await retriever.search("banana", mode="vector")) == 2
 
 
-async def test_many_searches_equal_single_ones(database_url, models):
+async def test_many_searches_equal_single_ones(database_url, embedder_folder):
     queries = ["banana", "what colour is the night over the sea?", "a", "ships " * 40]
     texts = ["A banana is yellow.", "Night.", "Ships sail the sea.", "Rotate a key every ninety days."]
-    encoder = Qwen3EmbeddingEncoder(models[0], "cpu", max_length=1024)
+    encoder = Qwen3EmbeddingEncoder(str(embedder_folder), "cpu", max_length=1024)
     async with PostgreSQLRetriever(database_url, encoder, cached_queries=0) as retriever:
         await retriever.add_texts(texts)
         for query, together in zip(queries, await retriever.search_many(queries), strict=True):

@@ -58,11 +58,11 @@ def test_what_haystack_refuses_is_refused(filters):
 
 
 def test_a_filter_that_is_nested_too_deep_is_refused():
-    filters = {"field": "meta.a", "operator": "==", "value": 1}
+    filters = one("==", 1)
     for depth in range(5_000):
         if depth == 60:
             tree_of_haystack(filters)
-        filters = {"operator": "NOT", "conditions": [filters]}
+        filters = group("NOT", filters)
     with pytest.raises(FilterError, match="filters must be nested at most 64"):
         tree_of_haystack(filters)
 
@@ -97,7 +97,7 @@ def conditions(draw):
     operators = ["==", "!=", "in", "not in", *(["<", "<=", ">", ">="] if name in ORDERED else [])]
     operator = draw(st.sampled_from(operators))
     value = draw(st.lists(values, max_size=3) if "in" in operator else values)
-    return {"field": f"meta.{name}", "operator": operator, "value": value}
+    return one(operator, value, f"meta.{name}")
 
 
 def groups(inner):
@@ -114,19 +114,18 @@ def test_filters_mean_what_haystack_says(module_store, rows, filters):
     module_store.delete_all_documents()
     documents = [Document(id=f"{row}", content="text", meta=meta) for row, meta in enumerate(rows)]
     module_store.write_documents(documents)
-    for one in filters:
-        expected = [document for document in documents if document_matches_filter(one, document)]
-        assert module_store.filter_documents(one) == expected, one
-        assert module_store.count_documents_by_filter(one) == len(expected)
+    for drawn in filters:
+        expected = [document for document in documents if document_matches_filter(drawn, document)]
+        assert module_store.filter_documents(drawn) == expected, drawn
+        assert module_store.count_documents_by_filter(drawn) == len(expected)
 
 
-@pytest.mark.parametrize("operator", ["==", "!=", "in", "not in"])
-def test_ids(module_store, operator):
+def test_ids(module_store):
     module_store.delete_all_documents()
     documents = [Document(id=one, content="text") for one in ("a", "b", "c's")]
     module_store.write_documents(documents)
-    for ids in (["a"], ["c's"], ["a", "none"], []):
-        if "in" not in operator and len(ids) != 1:
-            continue
-        one = {"field": "id", "operator": operator, "value": ids if "in" in operator else ids[0]}
-        assert module_store.filter_documents(one) == [each for each in documents if document_matches_filter(one, each)]
+    lists = [(operator, ids) for operator in ("in", "not in") for ids in (["a"], ["c's"], ["a", "none"], [])]
+    for operator, value in (*lists, ("==", "a"), ("==", "c's"), ("!=", "a"), ("!=", "c's")):
+        drawn = one(operator, value, "id")
+        expected = [each for each in documents if document_matches_filter(drawn, each)]
+        assert module_store.filter_documents(drawn) == expected, drawn

@@ -273,14 +273,12 @@ def test_a_pipeline_travels_as_text(database_url, monkeypatch, tmp_path):
     assert SemlexDocumentStore.from_dict(SemlexDocumentStore(None).to_dict()).db_url is None
 
 
-def test_chunks_that_semlex_has_read_say_where_they_stand(database_url, tmp_path):
+def test_chunks_that_semlex_has_read_say_where_they_stand(document_store, database_url, tmp_path):
     (tmp_path / "keys.md").write_text("# Keys\n\nKeys are rotated yearly.\n", encoding="utf-8")
     with connect_sync(database_url, "none") as client:
         client.collection("haystack").index(tmp_path, source="docs")
-    with closing(SemlexDocumentStore(Secret.from_token(database_url))) as store:
-        found = SemlexKeywordRetriever(store).run("rotated")["documents"]
-        assert found[0].meta["source"] == "docs"
-        assert found[0].meta["source_document"] == "keys.md"
-        assert found[0].meta["heading_path"] == ["Keys"]
-        one = store.filter_documents({"field": "id", "operator": "==", "value": found[0].id})
-        assert [document.id for document in one] == [found[0].id]
+    found = SemlexKeywordRetriever(document_store).run("rotated")["documents"][0]
+    assert (found.meta["source"], found.meta["source_document"]) == ("docs", "keys.md")
+    assert found.meta["heading_path"] == ["Keys"]
+    one = document_store.filter_documents({"field": "id", "operator": "==", "value": found.id})
+    assert [document.id for document in one] == [found.id]

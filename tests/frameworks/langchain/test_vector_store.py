@@ -150,7 +150,7 @@ def test_what_did_not_go_as_asked_is_logged(database_url, caplog):
         assert caplog.messages == []
 
 
-def test_scores_order_the_answer(store):
+def test_scores_order_the_answer_and_relevance_is_the_cosine(store):
     for options in ({}, {"mode": "vector"}, {"mode": "keyword"}, {"fusion": "rrf"}):
         scored = store.similarity_search_with_score("keys rotated", **options)
         assert [one for one, _ in scored] == store.similarity_search("keys rotated", **options)
@@ -160,10 +160,7 @@ def test_scores_order_the_answer(store):
     assert [score for _, score in scored] == [hit.fused_score for hit in hits]
     [(_, cosine)] = store.similarity_search_with_score(TEXTS[0], 1, mode="vector")
     assert math.isclose(cosine, 1, abs_tol=1e-6)
-
-
-def test_relevance_is_the_cosine_whatever_the_order(store):
-    hits = store.collection.search("keys rotated", 4)
+    # Relevance is the cosine, whatever the order.
     relevant = store.similarity_search_with_relevance_scores("keys rotated")
     assert [one.id for one, _ in relevant] == [hit.id for hit in hits]
     assert [score for _, score in relevant] == [max(0.0, hit.vector_score or 0.0) for hit in hits]
@@ -212,20 +209,15 @@ def test_a_document_without_an_id_is_stored_once(store):
     assert store.collection.count() == len(TEXTS) + 2
 
 
-def test_the_model_is_stored_with_the_collection(store, database_url):
+def test_the_model_is_stored_with_the_collection(store, database_url, caplog):
     assert isinstance(store.embeddings, WordEmbeddings)
     assert store.collection.info.embedding.model == "langchain:WordEmbeddings:words-1"
     with SemlexVectorStore(WordEmbeddings(), db_url=database_url) as again:
         assert again.similarity_search("banana", 1)[0].id == "banana"
-    with (
-        pytest.raises(ModelMismatchError, match="words-2"),
-        SemlexVectorStore(WordEmbeddings("words-2"), db_url=database_url) as other,
-    ):
+    refused = pytest.raises(ModelMismatchError, match="words-2")
+    with refused, SemlexVectorStore(WordEmbeddings("words-2"), db_url=database_url) as other:
         other.add_texts(["text"])
-
-
-def test_without_its_model_words_answer_and_say_so(store, database_url, caplog):
-    del store  # has made the collection
+    caplog.clear()  # without its model, words answer and say so
     with connect_sync(database_url) as client:
         results = client.collection("langchain", create=False).search("banana")
         assert [hit.id for hit in results] == ["banana"]
@@ -239,24 +231,20 @@ def test_without_its_model_words_answer_and_say_so(store, database_url, caplog):
 
 
 def test_semlex_s_own_model(database_url):
-    with SemlexVectorStore.from_documents(
-        [Document(page_content=text, id=one) for text, one in zip(TEXTS, IDS, strict=True)], None, db_url=database_url
-    ) as store:
+    documents = [Document(page_content=text, id=one) for text, one in zip(TEXTS, IDS, strict=True)]
+    with SemlexVectorStore.from_documents(documents, None, db_url=database_url) as store:
         assert store.embeddings is None
         assert store.similarity_search("yellow fruit", 1)[0].id == "banana"
         assert store.as_retriever().tags == ["SemlexVectorStore"]
 
 
-async def test_a_store_is_made_in_a_loop(database_url):
+async def test_a_store_and_a_collection_of_a_loop(database_url):
     documents = [Document(page_content=text) for text in TEXTS]
     store = await SemlexVectorStore.afrom_documents(documents, WordEmbeddings(), db_url=database_url)
     try:
         assert [one.page_content for one in await store.asimilarity_search("banana", 1)] == [TEXTS[3]]
     finally:
         await asyncio.to_thread(store.close)
-
-
-async def test_a_collection_of_a_loop(database_url):
     async with connect(database_url, LangChainEmbedder(WordEmbeddings())) as client:
         collection = client.collection("own")
         assert isinstance(collection, Collection)
@@ -281,7 +269,7 @@ def test_a_collection_that_is_given_stays_open(database_url):
         SemlexVectorStore(collection=object())
 
 
-def test_errors_come_through(store):
+def test_errors_come_through_and_a_failed_beginning_leaves_nothing_open(store, database_url):
     with pytest.raises(ValidationError, match="NUL"):
         store.add_texts(["good", "bad\0"], ids=["good", "bad"])
     assert store.get_by_ids(["good"]) == []
@@ -295,9 +283,6 @@ def test_errors_come_through(store):
         store.similarity_search("keys", fetch=3)
     with pytest.raises(ValidationError, match="top_k"):
         store.similarity_search("keys", k=0)
-
-
-def test_a_failed_beginning_leaves_nothing_open(database_url):
     with pytest.raises(ValidationError):
         SemlexVectorStore.from_texts(["\0"], WordEmbeddings(), db_url=database_url)
     with pytest.raises(ValidationError):
