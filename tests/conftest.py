@@ -1,16 +1,11 @@
 """What all tests share: a server of their own, databases, and how thorough to be."""
 
-from __future__ import annotations
-
 import atexit
 import gc
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 
@@ -22,15 +17,14 @@ from semlex.store.postgres.embedded.server import EmbeddedServer
 from tests.support.browser import REQUIRED
 from tests.support.databases import PREPARED, TEMPLATE, Databases, ServerAddress
 from tests.support.embedded_servers import configure
-from tests.support.folders import TEMPORARY
+from tests.support.folders import TEMPORARY, new_open_folder
 from tests.support.partitions import partition_collections
 from tests.support.replicas import read_from_replicas
 from tests.support.shell import Shell, run_process, two_documents
 
-TORCH = Path(__file__).parent / "torch"
-RESILIENCE = Path(__file__).parent / "resilience"
-FRAMEWORKS = Path(__file__).parent / "frameworks"
-SERVERS = Path(__file__).parent / "servers"
+TORCH, RESILIENCE, FRAMEWORKS, SERVERS = (
+    Path(__file__).parent / name for name in ("torch", "resilience", "frameworks", "servers")
+)
 NEWEST_POSTGRES = 18
 # What this machine is set to is nothing to the tests: neither variables nor files of the user.
 for _name in [*os.environ]:
@@ -49,7 +43,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 gc.disable()  # until all tests are imported
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
+def pytest_addoption(parser):
     parser.addoption(
         "--postgres-major", type=int, choices=(16, 18), default=NEWEST_POSTGRES, help="version of the tests' own server"
     )
@@ -69,7 +63,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     depth("--full", action="store_true", help="the heavy proofs: a hundred times the cases")
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def pytest_configure(config):
     partition_collections(config.getoption("--partitions"))
     if config.getoption("--server") == "replicas":
         read_from_replicas()
@@ -94,11 +88,11 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile(next(chosen, usual))
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+def pytest_terminal_summary(terminalreporter, config):
     terminalreporter.write_line(f"order of the tests: --randomly-seed={config.getoption('randomly_seed')}")
 
 
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+def pytest_ignore_collect(collection_path, config):
     """Importing torch takes seconds, and frameworks have environments of their own: what does not run, stays out."""
     if collection_path.parent == FRAMEWORKS and collection_path.is_dir():
         return True if collection_path.name != config.getoption("framework") else None
@@ -107,7 +101,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if config.getoption("quick") and collection_path in (TORCH, RESILIENCE) else None
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config, items):
     """Marks what the folder and the fixtures say, and leaves out what this run is not for."""
     left_out = {"slow", "torch"} if config.getoption("quick") else set()
     if not config.getoption("full"):
@@ -132,7 +126,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = kept
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish():
     """Modules and tests live to the end: no search for garbage need look at them, which takes a second."""
     gc.freeze()
     if "torch" in sys.modules:  # whose libraries call what is left at the end a leak
@@ -142,48 +136,42 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(scope="session")
-def full(request: pytest.FixtureRequest) -> bool:
+def full(request):
     """Whether the heavy proofs are asked for (``--full``)."""
-    return bool(request.config.getoption("--full"))
+    return request.config.getoption("--full")
 
 
 @pytest.fixture(scope="session")
-def postgres_major(request: pytest.FixtureRequest) -> int:
+def postgres_major(request):
     """Version of the tests' server, 16 or 18."""
-    return int(request.config.getoption("--postgres-major"))
+    return request.config.getoption("--postgres-major")
 
 
 @pytest.fixture
-def open_folder() -> Iterator[Path]:
+def open_folder():
     """A new folder, with a short path, that the server's account can pass through (pytest's own are closed)."""
-    folder = Path(tempfile.mkdtemp(prefix="semlex-test-", dir=TEMPORARY))
-    folder.chmod(0o711)
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
+    with new_open_folder() as folder:
+        yield folder
 
 
 @pytest.fixture(scope="session")
-def make_server_folder(postgres_major: int) -> Iterator[Callable[[Path], Path]]:
+def make_server_folder(postgres_major):
     """Makes the folder of an embedded server with its database: a copy, for making a database takes a second."""
-    prepared = Path(tempfile.mkdtemp(prefix="semlex-tests-", dir=TEMPORARY))
-    prepared.chmod(0o711)
 
-    def make(folder: Path) -> Path:
+    def make(folder):
         subprocess.run(["cp", "-a", prepared / "server", folder], check=True)
         return folder
 
-    try:
+    with new_open_folder() as prepared:
         with EmbeddedServer(prepared / "server", major=postgres_major):
             pass
         # Every start and every dropped table goes through all buffers, and a new file of the log is filled first.
         configure(prepared / "server", shared_buffers="32MB", wal_init_zero="off")
         yield make
-    finally:
-        shutil.rmtree(prepared, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
-def static_model() -> Iterator[StaticEmbedder]:
+def static_model():
     """Keeps the weights that retrievers have by default in memory: opening them takes longer than most tests."""
     with closing(StaticEmbedder()) as model:
         model.dimensions  # noqa: B018 - loads them
@@ -191,9 +179,8 @@ def static_model() -> Iterator[StaticEmbedder]:
 
 
 @pytest.fixture(scope="session")
-def server_address(static_model: StaticEmbedder, request: pytest.FixtureRequest) -> Iterator[ServerAddress]:
+def server_address(static_model, request):
     """A server that lives as long as the test run."""
-    del static_model  # open
     name = request.config.getoption("--server")
     if name:
         from tests.support.servers import running
@@ -201,69 +188,64 @@ def server_address(static_model: StaticEmbedder, request: pytest.FixtureRequest)
         with running(name) as address:
             yield address
         return
-    make_server_folder: Callable[[Path], Path] = request.getfixturevalue("make_server_folder")
-    folder = Path(tempfile.mkdtemp(prefix="semlex-tests-", dir=TEMPORARY))
-    folder.chmod(0o711)
-    try:
-        made = make_server_folder(folder / "server")
+    with new_open_folder() as folder:
+        made = request.getfixturevalue("make_server_folder")(folder / "server")
         # This server is thrown away: what survives a crash is tested with servers of their own. Statistics that a
         # background process takes at some moment would change plans by chance.
         configure(made, fsync="off", full_page_writes="off", autovacuum="off")
         with EmbeddedServer(made) as server:
             yield ServerAddress(server.url, server.url)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
-def server_url(server_address: ServerAddress) -> str:
+def server_url(server_address):
     """Its address leads to a database that tests leave alone."""
     return server_address.given
 
 
 @pytest.fixture(scope="session")
-def databases(server_address: ServerAddress) -> Iterator[Databases]:
+def databases(server_address):
     """The databases of that server."""
     with closing(Databases(server_address)) as databases:
         yield databases
 
 
 @pytest.fixture
-def database_url(databases: Databases) -> Iterator[str]:
+def database_url(databases):
     """A database for the test alone, with the tables that all collections share, and no collection."""
     with databases.reused() as url:
         yield url
 
 
 @pytest.fixture
-def bare_database_url(databases: Databases) -> Iterator[str]:
+def bare_database_url(databases):
     """A new database in which semlex never was, with the extension ``vector``."""
     with databases.copy(TEMPLATE) as url:
         yield url
 
 
 @pytest.fixture
-def empty_database_url(databases: Databases) -> Iterator[str]:
+def empty_database_url(databases):
     """A new database without any extension."""
     with databases.copy("template1") as url:
         yield url
 
 
 @pytest.fixture(scope="module")
-def new_database(databases: Databases) -> Iterator[Callable[[], str]]:
+def new_database(databases):
     """Makes databases that tests of a module share; they end with the module."""
     with ExitStack() as made:
         yield lambda: made.enter_context(databases.copy(PREPARED))
 
 
 @pytest.fixture
-def shell(database_url: str, tmp_path: Path) -> Shell:
+def shell(database_url, tmp_path):
     """The command line in a folder with two documents, and a database of its own."""
     two_documents(tmp_path)
     return Shell(database_url, tmp_path)
 
 
 @pytest.fixture
-def program(shell: Shell) -> Shell:
+def program(shell):
     """The same, every command as a process of its own."""
     return Shell(shell.environment["DATABASE_URL"], shell.folder, run_process)

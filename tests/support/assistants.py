@@ -1,22 +1,12 @@
 """Assistants for tests: frames as they are written by hand, over pipes and over HTTP, and a server that answers."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
 
 from semlex.server.mcp.http import PATH, listening_socket, web_server
 from tests.support.shell import Started
 from tests.support.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
-    from pathlib import Path
-
-    import httpx2
-    from starlette.applications import Starlette
 
 HANDSHAKES = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 STATELESS = "2026-07-28"
@@ -30,11 +20,11 @@ META = {
 NAMED = {"tools/call": "name", "resources/read": "uri"}
 
 
-def initialize(revision: str) -> dict[str, Any]:
+def initialize(revision):
     return {"protocolVersion": revision, "capabilities": {}, "clientInfo": CLIENT}
 
 
-def request(number: int, method: str, params: Mapping[str, Any] | None = None, *, revision: str) -> dict[str, Any]:
+def request(number, method, params=None, *, revision):
     """A frame; of the stateless revision with its envelope."""
     given = dict(params or {})
     if revision == STATELESS:
@@ -43,38 +33,32 @@ def request(number: int, method: str, params: Mapping[str, Any] | None = None, *
 
 
 class Piped:
-    """``semlex mcp`` as a process, spoken to in frames.
+    """``semlex mcp`` as a process, spoken to in frames."""
 
-    Args:
-        environment: Of the process.
-        folder: Where it runs.
-        arguments: Behind ``mcp``.
-    """
-
-    def __init__(self, environment: dict[str, str], folder: Path, *arguments: str) -> None:
+    def __init__(self, environment, folder, *arguments):
         self.process = Started(("mcp", *arguments), environment, folder, text=False)
-        self.said: list[bytes] = []
+        self.said = []
 
-    def write(self, frame: dict[str, Any] | bytes) -> None:
+    def write(self, frame):
         self.process.stdin.write((frame if isinstance(frame, bytes) else json.dumps(frame).encode()) + b"\n")
         self.process.stdin.flush()
 
-    def read(self) -> dict[str, Any]:
+    def read(self):
         """The next frame; every byte of stdout belongs to one."""
         line = self.process.stdout.readline()
         assert line, self.process.stderr.read().decode()
         self.said.append(line)
-        frame: dict[str, Any] = json.loads(line)
+        frame = json.loads(line)
         assert frame["jsonrpc"] == "2.0"
         return frame
 
-    def answer(self, number: int) -> dict[str, Any]:
+    def answer(self, number):
         """The answer to a request; notifications before it are passed by."""
         while (frame := self.read()).get("id") != number:
             assert "id" not in frame, frame
         return frame
 
-    def begin(self, revision: str) -> dict[str, Any]:
+    def begin(self, revision):
         """The handshake, or what the stateless revision has in its place."""
         method = "server/discover" if revision == STATELESS else "initialize"
         params = None if revision == STATELESS else initialize(revision)
@@ -84,19 +68,19 @@ class Piped:
             self.write({"jsonrpc": "2.0", "method": "notifications/initialized"})
         return answer
 
-    def end(self, *, closing: bool = True) -> tuple[int, bytes, str]:
+    def end(self, *, closing=True):
         """Waits for the end: exit code, what was still on stdout, stderr."""
         if closing:
             self.process.stdin.close()
         code = self.process.wait()
         return code, self.process.stdout.read(), self.process.stderr.read().decode()
 
-    def kill(self) -> None:
+    def kill(self):
         self.process.close()
 
 
 @asynccontextmanager
-async def served(app: Starlette) -> AsyncIterator[str]:
+async def served(app):
     """An application on a port of loopback, and its address."""
     listening = listening_socket("127.0.0.1", 0, has_tokens=False)
     server = web_server(app)
@@ -111,19 +95,13 @@ async def served(app: Starlette) -> AsyncIterator[str]:
 
 
 class Posted:
-    """Frames over HTTP.
+    """Frames over HTTP."""
 
-    Args:
-        http: Client that stays the caller's.
-        address: Of the server.
-        revision: Of the protocol.
-    """
-
-    def __init__(self, http: httpx2.AsyncClient, address: str, revision: str) -> None:
+    def __init__(self, http, address, revision):
         self._http, self._address, self.revision = http, address, revision
         self.headers = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
 
-    async def begin(self) -> dict[str, Any]:
+    async def begin(self):
         if self.revision == STATELESS:
             return await self.ask(0, "server/discover")
         answer = await self.post(request(0, "initialize", initialize(self.revision), revision=self.revision))
@@ -132,10 +110,10 @@ class Posted:
         assert done.status_code == 202
         return self.frame(answer, 0)
 
-    async def ask(self, number: int, method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    async def ask(self, number, method, params=None):
         return self.frame(await self.post(request(number, method, params, revision=self.revision)), number)
 
-    async def post(self, frame: dict[str, Any] | bytes, **headers: str) -> httpx2.Response:
+    async def post(self, frame, **headers):
         routing = {}
         if self.revision == STATELESS and isinstance(frame, dict):
             routing = {"MCP-Protocol-Version": STATELESS, "Mcp-Method": frame["method"]}
@@ -145,11 +123,10 @@ class Posted:
         return await self._http.post(self._address, content=content, headers=self.headers | routing | headers)
 
     @staticmethod
-    def frame(response: httpx2.Response, number: int) -> dict[str, Any]:
+    def frame(response, number):
         """The answer to a request, from a body of JSON or a stream of events."""
         if response.headers["content-type"].startswith("application/json"):
-            found: dict[str, Any] = response.json()
-            return found
+            return response.json()
         lines = [line.removeprefix("data:") for line in response.text.splitlines() if line.startswith("data:")]
         frames = [json.loads(line) for line in lines if line.strip()]
         return next(frame for frame in frames if frame.get("id") == number)

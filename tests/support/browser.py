@@ -1,7 +1,5 @@
 """A headless Chromium for tests, driven by the DevTools protocol over two pipes: nothing to install but the browser."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os
@@ -10,10 +8,8 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -36,12 +32,12 @@ KEYS = {
 }  # fmt: skip
 
 
-def executable() -> str | None:
+def executable():
     """The browser of this machine."""
     return next((found for name in NAMES if (found := shutil.which(name))), None)
 
 
-def required_executable() -> str:
+def required_executable():
     """The browser; where there is none the test is left out, or fails where one is required."""
     found = executable()
     if found is None:
@@ -54,31 +50,25 @@ class BrowserError(AssertionError):
 
 
 class Browser:
-    """A process of a browser."""
-
-    def __init__(self, program: str, folder: Path) -> None:
+    def __init__(self, program, folder):
         to_browser, from_us = os.pipe()
         from_browser, to_us = os.pipe()
         sandbox = ("--no-sandbox",) if os.geteuid() == 0 else ()
         command = [program, *FLAGS, *sandbox, f"--user-data-dir={folder}", "about:blank"]
-        self._process = subprocess.Popen(
-            ["/bin/sh", "-c", WITH_PIPES, "sh", str(to_browser), str(to_us), *command],
-            pass_fds=(to_browser, to_us),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        shell = ["/bin/sh", "-c", WITH_PIPES, "sh", str(to_browser), str(to_us), *command]
+        silent = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+        self._process = subprocess.Popen(shell, pass_fds=(to_browser, to_us), **silent)
         os.close(to_browser)
         os.close(to_us)
         self._writing, self._reading = from_us, from_browser
-        self._answers: dict[int, queue.Queue[dict[str, Any]]] = {}
+        self._answers = {}
         self._last, self._lock = 0, threading.Lock()
-        self.pages: dict[str, Page] = {}
-        self._idle: list[str] = []  # targets of pages that have ended
+        self.pages = {}
+        self._idle = []  # targets of pages that have ended
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
-    def _read(self) -> None:
+    def _read(self):
         rest = b""
         while part := os.read(self._reading, 1 << 20):
             *messages, rest = (rest + part).split(b"\0")
@@ -88,11 +78,11 @@ class Browser:
                 elif (page := self.pages.get(message.get("sessionId", ""))) is not None:
                     page.heard(message["method"], message["params"])
 
-    def ask(self, method: str, session: str | None = None, **params: Any) -> dict[str, Any]:
+    def ask(self, method, session=None, **params):
         """The answer to a command of the protocol."""
         with self._lock:
             self._last += 1
-            number, answers = self._last, queue.Queue[dict[str, Any]]()
+            number, answers = self._last, queue.Queue()
             self._answers[number] = answers
             message = {"id": number, "method": method, "params": params} | ({"sessionId": session} if session else {})
             os.write(self._writing, json.dumps(message).encode() + b"\0")
@@ -106,9 +96,7 @@ class Browser:
         return answer.get("result", {})
 
     @contextmanager
-    def page(
-        self, width: int = 1100, height: int = 900, *, scheme: str = "light", reduced: bool = True
-    ) -> Iterator[Page]:
+    def page(self, width=1100, height=900, *, scheme="light", reduced=True):
         """A page that remembers nothing; the next one gets its process, for a new one takes a second to begin."""
         target = self._idle.pop() if self._idle else self.ask("Target.createTarget", url="about:blank")["targetId"]
         session = self.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
@@ -129,8 +117,7 @@ class Browser:
             if target not in self._idle:
                 self.ask("Target.closeTarget", targetId=target)
 
-    def close(self) -> None:
-        """Ends the process."""
+    def close(self):
         try:
             self.ask("Browser.close")
             self._process.wait(LIMIT)
@@ -143,14 +130,12 @@ class Browser:
 
 
 class Page:
-    """A page of a browser."""
-
-    def __init__(self, browser: Browser, session: str) -> None:
+    def __init__(self, browser, session):
         self._browser, self._session = browser, session
-        self.errors: list[str] = []
-        self.requests: list[str] = []
+        self.errors = []
+        self.requests = []
 
-    def heard(self, method: str, params: dict[str, Any]) -> None:
+    def heard(self, method, params):
         """Notes what the page says."""
         if method == "Runtime.exceptionThrown":
             details = params["exceptionDetails"]
@@ -162,21 +147,19 @@ class Page:
         elif method == "Network.requestWillBeSent":
             self.requests.append(params["request"]["url"])
 
-    def ask(self, method: str, **params: Any) -> dict[str, Any]:
+    def ask(self, method, **params):
         """The answer to a command of the protocol, for this page."""
         return self._browser.ask(method, self._session, **params)
 
-    def resize(self, width: int, height: int) -> None:
-        """Gives the page another size."""
+    def resize(self, width, height):
         self.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
 
-    def open(self, url: str) -> None:
-        """Goes to an address."""
+    def open(self, url):
         answer = self.ask("Page.navigate", url=url)
         if "errorText" in answer:
             raise BrowserError(answer["errorText"])
 
-    def value(self, expression: str) -> Any:
+    def value(self, expression):
         """What an expression of JavaScript is."""
         options = {"returnByValue": True, "awaitPromise": True, "allowUnsafeEvalBlockedByCSP": False}
         answer = self.ask("Runtime.evaluate", expression=expression, **options)
@@ -184,7 +167,7 @@ class Page:
             raise BrowserError(str(answer["exceptionDetails"].get("exception", {}).get("description")))
         return answer["result"].get("value")
 
-    def wait(self, expression: str) -> Any:
+    def wait(self, expression):
         """What an expression is as soon as it is true."""
         try:
             return until(lambda: self.value(expression), expression)
@@ -194,42 +177,39 @@ class Page:
             shown = self.value("document.body.innerText.slice(0, 2000)")
             raise BrowserError(f"{error}; errors: {self.errors}; the page says: {shown}") from None
 
-    def draw(self) -> None:
+    def draw(self):
         """Lets the page do what it has begun, and draw it."""
         self.value("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
-    def press(self, key: str) -> None:
-        """Presses a key."""
+    def press(self, key):
         name, code, text = KEYS.get(key, (f"Key{key.upper()}", ord(key[0].upper()), key))
         shared = {"key": key, "code": name, "windowsVirtualKeyCode": code}
         self.ask("Input.dispatchKeyEvent", type="keyDown", **shared, **({"text": text} if text else {}))
         self.ask("Input.dispatchKeyEvent", type="keyUp", **shared)
 
-    def write(self, text: str) -> None:
+    def write(self, text):
         """Puts a text where the focus is."""
         self.ask("Input.insertText", text=text)
 
-    def tree(self) -> list[dict[str, Any]]:
+    def tree(self):
         """What programs for the blind see: role and name of everything that is not hidden."""
-        nodes = self.ask("Accessibility.getFullAXTree")["nodes"]
         return [
             {
                 "role": node.get("role", {}).get("value", ""),
                 "name": node.get("name", {}).get("value", ""),
                 **{one["name"]: one["value"].get("value") for one in node.get("properties", ())},
             }
-            for node in nodes
+            for node in self.ask("Accessibility.getFullAXTree")["nodes"]
             if not node.get("ignored")
         ]
 
-    def picture(self, *, whole: bool = False) -> bytes:
+    def picture(self):
         """The page as PNG."""
-        options: dict[str, Any] = {"captureBeyondViewport": True} if whole else {}
-        return base64.b64decode(self.ask("Page.captureScreenshot", format="png", **options)["data"])
+        return base64.b64decode(self.ask("Page.captureScreenshot", format="png")["data"])
 
 
 @contextmanager
-def browser_of(program: str) -> Iterator[Browser]:
+def browser_of(program):
     """A browser that is ended afterwards."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         made = Browser(program, Path(folder))

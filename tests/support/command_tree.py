@@ -1,13 +1,9 @@
 """The commands of the command line, as they are registered."""
 
-from __future__ import annotations
-
-from typing import Any
-
 from docs.generate.command_line import MAIN, tree
 
 
-def is_group(command: Any) -> bool:
+def is_group(command):
     """Whether further words name commands below it."""
     return hasattr(command, "commands")
 
@@ -16,20 +12,13 @@ TREE = tree(MAIN)
 RUNNABLE = {name: one for name, one in TREE.items() if not is_group(one)}
 
 
-def options_of(command: Any) -> set[str]:
+def options_of(command):
     """The options of a command under all their names."""
     return {option for one in command.params for option in (*one.opts, *one.secondary_opts)}
 
 
-def parted(words: list[str]) -> tuple[str, list[str]]:
-    """The command that words begin with, and the rest of them.
-
-    Args:
-        words: What stands after ``semlex``.
-
-    Returns:
-        The command's name, empty where there is none of the first word; what follows.
-    """
+def parted(words):
+    """The name of the command that the words after ``semlex`` begin with ("" without one), and the rest of them."""
     depth = max((count for count in (1, 2, 3) if " ".join(words[:count]) in TREE), default=0)
     name, rest = " ".join(words[:depth]), words[depth:]
     default = getattr(TREE.get(name), "default", None)

@@ -1,9 +1,6 @@
 """A curve of confidence that nothing was learned for."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
-from typing import Any
 
 from semlex.types.confidence import ConfidenceCurve, CurveFigures
 
@@ -11,16 +8,7 @@ FIGURES = CurveFigures(ece=0.01, ece_base=0.02, brier=0.1, brier_base=0.2, auc=0
 NOW = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)
 
 
-def curve(slope: float = 10.0, intercept: float = -5.0, **others: Any) -> ConfidenceCurve:
-    values: dict[str, Any] = {
-        "identity_key": "tests/model@1",
-        "model": "tests/model",
-        "mode": "hybrid",
-        "depth": 10,
-        "queries": 30,
-        "pairs": 300,
-        "relevant": 40,
-        "learned_at": NOW,
-        "figures": FIGURES,
-    }
+def curve(slope=10.0, intercept=-5.0, **others):
+    values = {"identity_key": "tests/model@1", "model": "tests/model", "mode": "hybrid", "depth": 10, "queries": 30}
+    values |= {"pairs": 300, "relevant": 40, "learned_at": NOW, "figures": FIGURES}
     return ConfidenceCurve(slope=slope, intercept=intercept, **values | others)

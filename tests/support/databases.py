@@ -1,12 +1,8 @@
 """Databases of the tests' server: copies of a template, and one that test after test uses again."""
 
-from __future__ import annotations
-
 import uuid
-from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, LiteralString
 
 import psycopg
 from psycopg import sql
@@ -77,22 +73,22 @@ END $$
 """
 
 
-def set_in_database(url: str, name: str, value: str) -> None:
+def set_in_database(url, name, value):
     """Sets the default of a setting for new sessions of a database."""
     with psycopg.connect(url, autocommit=True) as connection:
         database = sql.Identifier(connection.info.dbname)
         connection.execute(sql.SQL("ALTER DATABASE {} SET {} = {}").format(database, sql.Identifier(name), value))
 
 
-def execute(url: str, statement: str | sql.Composed, parameters: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
+def execute(url, statement, parameters=None):
     """Runs a statement, or several, in a session of its own; returns the rows of the first."""
     with psycopg.connect(url, autocommit=True) as connection:
-        cursor = connection.execute(statement, parameters)  # type: ignore[arg-type]
+        cursor = connection.execute(statement, parameters)
         return [] if cursor.description is None else cursor.fetchall()  # a row may have no columns
 
 
 @contextmanager
-def new_role(url: str, *rights: LiteralString) -> Iterator[str]:
+def new_role(url, *rights):
     """The name of a role that may log in and has these rights, such as `SELECT ON t`; one at a time."""
     name = sql.Identifier("semlex_test_role")
     with psycopg.connect(url, autocommit=True) as connection:
@@ -107,25 +103,16 @@ def new_role(url: str, *rights: LiteralString) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class ServerAddress:
-    """How to reach a server.
+    """How to reach a server: a database that tests leave alone."""
 
-    Attributes:
-        direct: Address of a database that tests leave alone; the role may do everything, and nothing is in between.
-        given: Address of the same database for tests.
-        owner: The role of that address; databases are its own.
-        is_pooled: Whether what is in between keeps connections to databases.
-    """
-
-    direct: str
-    given: str
-    owner: str = "postgres"
-    is_pooled: bool = False
+    direct: str  # as a role that may do everything, with nothing in between
+    given: str  # as tests do
+    owner: str = "postgres"  # the role of `given`; databases are its own
+    is_pooled: bool = False  # whether what is in between keeps connections to databases
 
 
 class Databases:
-    """The databases of one server."""
-
-    def __init__(self, server: ServerAddress) -> None:
+    def __init__(self, server):
         self._server = server
         self._administration = psycopg.connect(server.direct, autocommit=True)
         self._make(TEMPLATE, "template1")
@@ -139,30 +126,30 @@ class Databases:
             client.drop("x")
         with psycopg.connect(self._directly(PREPARED), autocommit=True) as connection:
             self._unchanged = connection.execute(FINGERPRINT).fetchone()
-        self._reused: str | None = None
+        self._reused = None
         self._cleaning = self._administration
         self._uses = 0
 
-    def close(self) -> None:
+    def close(self):
         self._cleaning.close()
         self._administration.close()
 
-    def at(self, name: str) -> str:
+    def at(self, name):
         return make_conninfo(self._server.given, dbname=name)
 
-    def _directly(self, name: str) -> str:
+    def _directly(self, name):
         return make_conninfo(self._server.direct, dbname=name)
 
-    def _make(self, name: str, template: str) -> None:
+    def _make(self, name, template):
         made = sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY file_copy OWNER {}")
         names = (sql.Identifier(one) for one in (name, template, self._server.owner))
         self._administration.execute(made.format(*names))
 
-    def _drop(self, name: str) -> None:
+    def _drop(self, name):
         self._administration.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
 
     @contextmanager
-    def copy(self, template: str) -> Iterator[str]:
+    def copy(self, template):
         """Address of a new database, dropped at the end."""
         name = f"test_{uuid.uuid4().hex}"
         self._make(name, template)
@@ -172,7 +159,7 @@ class Databases:
             self._drop(name)
 
     @contextmanager
-    def reused(self) -> Iterator[str]:
+    def reused(self):
         """Address of a copy of `PREPARED` that the next test gets as well, if this one leaves it as it was."""
         if self._server.is_pooled:  # a session that ends between two tests would be lent to the second one
             with self.copy(PREPARED) as url:
@@ -193,7 +180,7 @@ class Databases:
                 self._drop(self._reused)
                 self._reused = None
 
-    def _clean(self, name: str) -> bool:
+    def _clean(self, name):
         """Removes what a test has made; False if the database is not as it was before."""
         try:
             # Nobody waits for their end here: whoever still holds a lock is waited for below, by its lock.

@@ -8,10 +8,7 @@ server. The other tables stay on one server. A row is found, joined and kept uni
 - Nothing refers to rows of another server: no foreign key, no lock that skips rows, no MERGE.
 """
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator
 from functools import cache
 
 import sqlglot
@@ -44,12 +41,12 @@ PLACES = "rows of a distributed table by their place (ctid), which is another on
 Query = exp.Select | exp.Insert | exp.Update | exp.Delete
 
 
-def is_distributed(table: exp.Expression) -> bool:
+def is_distributed(table):
     return isinstance(table, exp.Table) and DISTRIBUTED.fullmatch(table.name) is not None and bool(table.db)
 
 
 @cache
-def parsed(statement: str) -> exp.Expression | None:
+def parsed(statement):
     """The tree of a statement, or None if it neither joins nor makes keys."""
     if OTHERS.match(statement):
         return None
@@ -61,14 +58,14 @@ def parsed(statement: str) -> exp.Expression | None:
 
 
 @cache
-def broken_rules(statement: str) -> list[str]:
+def broken_rules(statement):
     """The rules that a statement breaks."""
     tree = parsed(statement)
     return [] if tree is None else list(_broken(tree))
 
 
 @cache
-def refused(statement: str) -> list[str]:
+def refused(statement):
     """Why a statement that keeps to the rules cannot run on distributed tables, if not all rows are on one server."""
     tree, found = parsed(statement), []
     if tree is None:
@@ -85,12 +82,12 @@ def refused(statement: str) -> list[str]:
     return found
 
 
-def _target(change: exp.Expression) -> exp.Expression:
+def _target(change):
     """The table that a statement changes."""
     return change.this.this if isinstance(change.this, exp.Schema) else change.this
 
 
-def _broken(tree: exp.Expression) -> Iterator[str]:
+def _broken(tree):
     if tree.find(exp.Merge) is not None:
         yield "MERGE"
     for insert in tree.find_all(exp.Insert):
@@ -107,7 +104,7 @@ def _broken(tree: exp.Expression) -> Iterator[str]:
         yield from _apart(query)
 
 
-def _broken_insert(insert: exp.Insert) -> Iterator[str]:
+def _broken_insert(insert):
     conflict = insert.args.get("conflict")
     if not is_distributed(_target(insert)) or conflict is None:
         return
@@ -118,7 +115,7 @@ def _broken_insert(insert: exp.Insert) -> Iterator[str]:
         yield f"ON CONFLICT computes {call.sql()} on each server"
 
 
-def _broken_create(create: exp.Create) -> Iterator[str]:
+def _broken_create(create):
     made = create.this
     table = (
         made.args.get("table") if isinstance(made, exp.Index) else made.this if isinstance(made, exp.Schema) else made
@@ -141,9 +138,9 @@ def _broken_create(create: exp.Create) -> Iterator[str]:
         yield "a foreign key"
 
 
-def _sources(query: Query) -> dict[str, exp.Expression]:
+def _sources(query):
     """The tables, subqueries and functions that a query reads or changes itself, by the name that it gives them."""
-    named: list[exp.Expression] = [] if isinstance(query, exp.Select) else [query.this]
+    named = [] if isinstance(query, exp.Select) else [query.this]
     begin = query.args.get("from_") or query.args.get("from")
     named += [begin.this] if begin is not None else []
     named += list(query.args.get("using") or ()) if isinstance(query, exp.Delete) else []
@@ -153,16 +150,16 @@ def _sources(query: Query) -> dict[str, exp.Expression]:
     return {one.alias_or_name: one for one in named}
 
 
-def _own(query: exp.Expression, *kinds: type[exp.Expression]) -> Iterator[exp.Expression]:
+def _own(query, *kinds):
     """The nodes of a query that are not in a query inside it."""
     for node in query.walk(prune=lambda node: node is not query and isinstance(node, (exp.Select, exp.CTE))):
         if isinstance(node, kinds):
             yield node
 
 
-def _around(query: Query) -> dict[str, exp.Expression]:
+def _around(query):
     """The sources of the queries around a subquery, which it may refer to; a WITH query refers to none."""
-    found: dict[str, exp.Expression] = {}
+    found = {}
     own, outer = query.find_ancestor(exp.CTE), query.find_ancestor(exp.Select, exp.Update, exp.Delete)
     while outer is not None and outer.find_ancestor(exp.CTE) is own:
         found = {**_sources(outer), **found}
@@ -170,11 +167,11 @@ def _around(query: Query) -> dict[str, exp.Expression]:
     return found
 
 
-def _bound(query: Query, own: dict[str, exp.Expression], outer: dict[str, exp.Expression]) -> dict[str, set[str]]:
+def _bound(query, own, outer):
     """The sources whose rows have the same value in the distribution column as those of a source."""
     bound = {name: {name} for name in (*outer, *own)}
 
-    def bind(one: str, other: str) -> None:
+    def bind(one, other):
         if one in bound and other in bound:
             joined = bound[one] | bound[other]
             bound.update(dict.fromkeys(joined, joined))
@@ -194,7 +191,7 @@ def _bound(query: Query, own: dict[str, exp.Expression], outer: dict[str, exp.Ex
     return bound
 
 
-def _apart(query: Query) -> Iterator[str]:
+def _apart(query):
     """What keeps the distributed tables of a query from being joined on one server."""
     own, outer = _sources(query), _around(query)
     bound = _bound(query, own, outer)

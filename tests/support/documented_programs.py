@@ -4,14 +4,10 @@ One that imports the integration of a framework runs in its environment, by the 
 all others run with the other tests.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import sys
 import warnings
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -25,20 +21,20 @@ TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 FRAMEWORKS = ("llama_index", "haystack", "ray", "sqlalchemy")
 
 
-def as_on_a_page(output: str, folder: Path) -> str:
+def as_on_a_page(output, folder):
     """Return the output of a command in a folder without what differs from run to run: paths and times."""
     output = output.replace(sys.executable, "/home/ann/venv/bin/python").replace(str(folder), "/home/ann")
     output = re.sub(r"\d+\.\d (m?s)\b", r"0.1 \1", output)
     return re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d", "2026-11-28 11:09", output)
 
 
-def framework_of(program: str) -> str | None:
+def framework_of(program):
     """The framework whose integration a program imports; None of those that run with the other tests."""
     named = re.findall(r"^from semlex\.integrations\.(\w+)", program, re.MULTILINE)
     return next((name for name in named if name in FRAMEWORKS), None)
 
 
-def documented_programs(framework: str | None = None) -> list[pytest.ParameterSet]:
+def documented_programs(framework=None):
     """The programs that run beside a framework, or without one."""
     found = []
     for page in PAGES:
@@ -51,24 +47,24 @@ def documented_programs(framework: str | None = None) -> list[pytest.ParameterSe
     return found
 
 
-def documentation_test(framework: str) -> Callable[..., None]:
+def documentation_test(framework):
     """The test that the programs of the pages on a framework run."""
 
     @pytest.mark.parametrize("program", documented_programs(framework))
-    def test_example_runs(program: str, open_folder: Path, make_server_folder: Callable[[Path], Path]) -> None:
+    def test_example_runs(program, open_folder, make_server_folder):
         make_server_folder(open_folder / "postgres")
         run_documented(program, open_folder)
 
     return test_example_runs
 
 
-def run_documented(program: str, folder: Path) -> None:
+def run_documented(program, folder):
     """Runs a program as a process of its own, with the embedded server in a folder; warnings are errors."""
     with Program(_be, program, folder) as running:
         assert running.ended() == 0, running.said
 
 
-def _be(program: str, folder: Path) -> None:
+def _be(program, folder):
     os.environ["SEMLEX_DATA_DIR"] = str(folder)
     warnings.simplefilter("error")
     code = compile(program, "example", "exec", dont_inherit=True)  # its own imports from __future__

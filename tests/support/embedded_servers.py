@@ -1,14 +1,10 @@
 """What runs in the folder of an embedded server, found by another way than the code under test."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import psutil
 import psycopg
 
 
-def server_processes(folder: Path) -> list[psutil.Process]:
+def server_processes(folder):
     """The living Postgres processes of a folder."""
     found = []
     for process in psutil.process_iter():
@@ -20,18 +16,16 @@ def server_processes(folder: Path) -> list[psutil.Process]:
     return found
 
 
-def postmaster_pid(folder: Path) -> int:
+def postmaster_pid(folder):
     return int((folder / "data" / "postmaster.pid").read_text().split()[0])
 
 
-def ask(url: str, statement: str) -> object:
+def ask(url, statement):
     with psycopg.connect(url) as connection:
-        row = connection.execute(statement).fetchone()
-    assert row is not None
-    return row[0]
+        return connection.execute(statement).fetchone()[0]
 
 
-def configure(folder: Path, **settings: str) -> None:
+def configure(folder, **settings):
     """Sets what the server of a folder starts with."""
     with (folder / "data" / "postgresql.auto.conf").open("a") as file:
         file.writelines(f"{name} = {value}\n" for name, value in settings.items())

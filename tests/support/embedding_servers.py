@@ -1,23 +1,21 @@
 """Embedders of the two wire formats on a server of this machine, and the vectors that they must give."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import strategies as st
 
 from semlex.embedding.remote import GeminiEmbedder, OpenAIEmbedder
-from tests.support.model_servers import KEY, ModelServerDouble, vector
+from tests.support.model_servers import KEY, vector
 
 DIMENSIONS = 8
 LINES = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 TEXTS = st.lists(LINES, max_size=20)
 
 
-def openai(double: ModelServerDouble, **options):
+def openai(double, **options):
     return OpenAIEmbedder(options.pop("model", "m"), f"{double.url}/v1", **options)
 
 
-def gemini(double: ModelServerDouble, **options):
+def gemini(double, **options):
     return GeminiEmbedder(options.pop("model", "gemini-embedding-001"), base_url=double.url, api_key=KEY, **options)
 
 

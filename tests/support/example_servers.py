@@ -1,26 +1,21 @@
 """The projects in `examples/` as processes of their own, on a database of the test."""
 
-from __future__ import annotations
-
-import json
 import os
 import socket
 import subprocess
 import sys
 import urllib.parse
-import urllib.request
-from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
+import httpx2
 from psycopg.conninfo import conninfo_to_dict
 
 from semlex import connect_sync
 from tests.support.folders import ROOT
-from tests.support.waiting import until
+from tests.support.waiting import LIMIT, until
 
 
-def url_of(conninfo: str) -> str:
+def url_of(conninfo):
     """A connection string as a URL, which SQLAlchemy and libpq read."""
     parts = conninfo_to_dict(conninfo)
     rest = urllib.parse.urlencode({name: parts[name] for name in ("host", "port")})
@@ -28,25 +23,17 @@ def url_of(conninfo: str) -> str:
 
 
 class Example:
-    """A running example."""
-
-    def __init__(self, port: int, url: str) -> None:
+    def __init__(self, port, url):
         self.address, self.url = f"http://127.0.0.1:{port}", url
 
-    def post(self, article: dict[str, Any]) -> int:
-        headers = {"content-type": "application/json"}
-        request = urllib.request.Request(f"{self.address}/articles", json.dumps(article).encode(), headers)  # noqa: S310
-        with urllib.request.urlopen(request, timeout=120) as answer:  # noqa: S310 - our own server
-            status: int = answer.status
-        return status
+    def post(self, article):
+        return httpx2.post(f"{self.address}/articles", json=article, timeout=LIMIT).raise_for_status().status_code
 
-    def search(self, question: str) -> list[dict[str, Any]]:
-        query = urllib.parse.urlencode({"q": question})
-        with urllib.request.urlopen(f"{self.address}/search?{query}", timeout=120) as answer:  # noqa: S310
-            found: list[dict[str, Any]] = json.load(answer)
-        return found
+    def search(self, question):
+        answer = httpx2.get(f"{self.address}/search", params={"q": question}, timeout=LIMIT)
+        return answer.raise_for_status().json()
 
-    def answers(self) -> bool:
+    def answers(self):
         try:
             with socket.create_connection(("127.0.0.1", int(self.address.rpartition(":")[2]))):
                 return True
@@ -55,7 +42,7 @@ class Example:
 
 
 @contextmanager
-def running(folder: str, conninfo: str, *command: str, before: Sequence[Sequence[str]] = ()) -> Iterator[Example]:
+def running(folder, conninfo, *command, before=()):
     """An example that serves; ``{port}`` in its command is a free port."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -76,7 +63,7 @@ def running(folder: str, conninfo: str, *command: str, before: Sequence[Sequence
             process.terminate()
 
 
-def check_articles(example: Example) -> None:
+def check_articles(example):
     """What every example promises: rows are found once they are in step, and hidden ones never."""
     articles = [{"title": "Apple pie", "body": "With cinnamon."}, {"title": "Rye bread", "body": "Baked for an hour."}]
     assert [example.post(one) for one in articles] == [201, 201]

@@ -1,76 +1,24 @@
 """Documents and filters, drawn so that they often meet: the same few names and values in both."""
 
-from __future__ import annotations
-
 import datetime as dt
-from collections.abc import Callable
-from typing import Any
 
 from hypothesis import strategies as st
 
-from semlex.filters.fields import Field
-from semlex.filters.tree import ORDER, PATTERNS, FilterTree, between, condition, joined, listed, negated
+from semlex.filters.fields import Field, exact, is_number
+from semlex.filters.tree import ORDER, PATTERNS, between, condition, joined, listed, negated
 
 NAMES = [
-    "a",
-    "b",
-    "tags",
-    "a.b",
-    "0",
-    "-1",
-    "+0",
-    "in",
-    'say "x"',
-    "o'k",
-    "k%(x)s",
-    "é",
-    "",
-    "$gt",
-    "@source_document",
+    "a", "b", "tags", "a.b", "0", "-1", "+0", "in", 'say "x"', "o'k", "k%(x)s", "é", "", "$gt", "@source_document",
     "source_document",
-]
+]  # fmt: skip
 TEXTS = [
-    "",
-    "a",
-    "A",
-    "ab",
-    "aB",
-    "a%",
-    "%",
-    "_",
-    "\\",
-    "a\\",
-    "b",
-    "é",
-    "É",
-    "\u0131",
-    "K",
-    "1",
-    "true",
-    "null",
-    "\uffff",
-    "🐘",
-    "'",
-    '"',
-]
+    "", "a", "A", "ab", "aB", "a%", "%", "_", "\\", "a\\", "b", "é", "É", "\u0131", "K", "1", "true", "null", "\uffff",
+    "🐘", "'", '"',
+]  # fmt: skip
 NUMBERS = [
-    0,
-    1,
-    1.0,
-    -0.0,
-    -1,
-    0.1,
-    1e-7,
-    1e22,
-    10**22,
-    2**53 + 1,
-    -(2**63),
-    10**40,
-    10**300,
-    1e300,
-    0.30000000000000004,
+    0, 1, 1.0, -0.0, -1, 0.1, 1e-7, 1e22, 10**22, 2**53 + 1, -(2**63), 10**40, 10**300, 1e300, 0.30000000000000004,
     5e-324,
-]
+]  # fmt: skip
 PATTERN_PARTS = ["%", "_", "a", "A", "b", "\\%", "\\_", "\\\\", "\\a", "é", "%%"]
 STORABLE = st.characters(exclude_categories=["Cs"], exclude_characters="\0")
 
@@ -81,7 +29,7 @@ numbers = st.one_of(
     st.sampled_from(NUMBERS), st.integers(-3, 3), st.integers(), st.floats(allow_nan=False, allow_infinity=False)
 )
 scalars = st.one_of(st.none(), st.booleans(), numbers, texts)
-values: st.SearchStrategy[Any] = st.recursive(
+values = st.recursive(
     scalars,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=2),
     max_leaves=6,
@@ -89,17 +37,16 @@ values: st.SearchStrategy[Any] = st.recursive(
 documents = st.dictionaries(st.sampled_from(NAMES), values, max_size=5)
 paths = st.lists(st.sampled_from(NAMES), min_size=1, max_size=3).map(tuple)
 fields = paths.map(Field)
-own_texts = st.sampled_from(
-    ["source", "source_document", "title", "chapter", "section", "type", "language", "parent", "id"]
-)
+OWN = ["source", "source_document", "title", "chapter", "section", "type", "language", "parent", "id"]
+own_texts = st.sampled_from(OWN)
 instants = st.datetimes(dt.datetime(1, 1, 2), dt.datetime(9999, 12, 30), timezones=st.just(dt.UTC))  # noqa: DTZ001
 
 
-def about(given: st.SearchStrategy[Field]) -> st.SearchStrategy[FilterTree]:
+def about(given):
     """Conditions on metadata."""
     some = st.lists(values, min_size=1, max_size=4)
 
-    def made(operator: Any, operands: st.SearchStrategy[Any]) -> st.SearchStrategy[FilterTree]:
+    def made(operator, operands):
         return st.builds(condition, given, st.just(operator), operands)
 
     ordered = numbers | texts
@@ -120,10 +67,10 @@ def about(given: st.SearchStrategy[Field]) -> st.SearchStrategy[FilterTree]:
 pages = st.integers(0, 4) | st.sampled_from([1.0, 2.5, -1, 10**30, 1e300])
 
 
-def about_own() -> st.SearchStrategy[FilterTree]:
+def about_own():
     """Conditions on fields of semlex's own."""
 
-    def own(names: st.SearchStrategy[str], operators: Any, operands: st.SearchStrategy[Any]) -> Any:
+    def own(names, operators, operands):
         given = names.map(lambda name: Field((name,), is_own=True))
         return st.builds(condition, given, st.sampled_from(operators), operands)
 
@@ -146,24 +93,22 @@ def about_own() -> st.SearchStrategy[FilterTree]:
     )
 
 
-def patterns() -> st.SearchStrategy[str]:
+def patterns():
     """Patterns for `like`."""
     return st.lists(st.sampled_from(PATTERN_PARTS), max_size=5).map("".join)
 
 
-def _between(given: Field, bounds: list[Any]) -> FilterTree:
-    from semlex.filters.fields import exact, is_number
-
+def _between(given, bounds):
     return between(given, *sorted(bounds, key=lambda one: exact(one) if is_number(one) else one))
 
 
-def trees(leaves: st.SearchStrategy[FilterTree]) -> st.SearchStrategy[FilterTree]:
+def trees(leaves):
     """Filters of such conditions."""
-    join: Callable[..., FilterTree] = joined
     return st.recursive(
         leaves,
         lambda inner: st.one_of(
-            inner.map(negated), st.builds(join, st.sampled_from(["and", "or"]), st.lists(inner, min_size=1, max_size=3))
+            inner.map(negated),
+            st.builds(joined, st.sampled_from(["and", "or"]), st.lists(inner, min_size=1, max_size=3)),
         ),
         max_leaves=6,
     )

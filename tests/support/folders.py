@@ -1,11 +1,8 @@
 """Where things of the tests lie."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,13 +14,13 @@ _MEMORY = Path("/dev/shm")  # noqa: S108 - folders in it are made by mkdtemp
 _NEEDED_BYTES = 4 << 30
 
 
-def documentation(page: str) -> Path:
+def documentation(page):
     """The page of a name, in whichever part of the documentation it is."""
     [found] = (ROOT / "docs").rglob(page)
     return found
 
 
-def _temporary() -> Path:
+def _temporary():
     # On a disk a new database waits for it although the server does not ask for that: 10 times as long.
     try:
         found = os.statvfs(_MEMORY)
@@ -39,7 +36,7 @@ TEMPORARY = _temporary()
 
 
 @contextmanager
-def new_open_folder() -> Iterator[Path]:
+def new_open_folder():
     """A new folder that a server's account can pass through, which cannot enter pytest's own."""
     folder = Path(tempfile.mkdtemp(prefix="semlex-test-", dir=TEMPORARY))
     folder.chmod(0o711)
@@ -49,7 +46,7 @@ def new_open_folder() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def folder_with(folder: Path, files: Mapping[str, str | bytes]) -> Path:
+def folder_with(folder, files):
     """Makes a folder with these files."""
     for name, content in files.items():
         path = folder / name

@@ -3,18 +3,14 @@
 `tests/frameworks` compares what those packages make with what is read of it; these are for everything else.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, LiteralString
+from typing import Any
 
 import psycopg
 from psycopg import sql
 from psycopg.types.json import set_json_loads
-
-from semlex import SyncRetriever
 
 COLLECTION = "old docs"
 
@@ -29,11 +25,11 @@ class Row:
     metadata: Any
 
 
-def _json(value: Any) -> str | None:
+def _json(value):
     return value if isinstance(value, str) or value is None else json.dumps(value)
 
 
-def _node(row: Row) -> str | None:
+def _node(row):
     """The metadata of a node of LlamaIndex, which holds the node."""
     if not isinstance(row.metadata, dict):
         return _json(row.metadata)
@@ -44,36 +40,24 @@ def _node(row: Row) -> str | None:
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of table.
+    """One kind of table."""
 
-    Attributes:
-        layout: Its name in semlex.
-        name: What is imported.
-        table: The table.
-        ddl: What the package sends; `{type}` is vector or halfvec.
-        insert: One row.
-        values: The values of `insert`.
-        columns: id, text, vector, metadata.
-    """
-
-    layout: str
-    name: str
+    layout: str  # its name in semlex
+    name: str  # of what is imported
     table: str
-    ddl: LiteralString
-    insert: LiteralString
-    values: Callable[[Row], Sequence[Any]]
-    columns: tuple[str, str, str, str]
+    ddl: str  # what the package sends; `{type}` is vector or halfvec
+    insert: str  # of one row
+    values: Callable[[Row], Sequence[Any]]  # of `insert`
+    columns: tuple[str, str, str, str]  # id, text, vector, metadata
 
-    def make(self, connection: psycopg.Connection[Any], vector_type: LiteralString = "vector(3)") -> None:
-        """Makes the table."""
+    def make(self, connection, vector_type="vector(3)"):
         connection.execute(sql.SQL(self.ddl).format(type=sql.SQL(vector_type)))
 
-    def fill(self, connection: psycopg.Connection[Any], rows: Sequence[Row]) -> None:
-        """Puts rows in."""
+    def fill(self, connection, rows):
         with connection.cursor() as cursor:
             cursor.executemany(self.insert, [self.values(row) for row in rows])
 
-    def rows(self, connection: psycopg.Connection[Any]) -> dict[str, tuple[str, Any, bytes]]:
+    def rows(self, connection):
         """Id -> text, metadata as Python reads it, bytes of the vector."""
         set_json_loads(json.loads, connection)
         names = [sql.Identifier(name) for name in self.columns]
@@ -82,18 +66,18 @@ class Kind:
         )
         return {name: (text, self.read(metadata), vector) for name, text, metadata, vector in connection.execute(query)}
 
-    def read(self, metadata: Any) -> Any:
+    def read(self, metadata):
         """Metadata as the package gives it."""
         return json.loads(metadata["_node_content"])["metadata"] if self.layout == "llama-index" else metadata or {}
 
 
-def _send(connection: psycopg.Connection[Any], table: str, column: str) -> LiteralString:
+def _send(connection, table, column):
     query = "SELECT format_type(atttypid, NULL) FROM pg_attribute WHERE attrelid = %s::regclass AND attname = %s"
     [kind] = connection.execute(query, [table, column]).fetchone() or [""]
     return "public.halfvec_send" if kind.endswith("halfvec") else "public.vector_send"
 
 
-def stored_rows(url: str, collection: str) -> dict[str, tuple[str, dict[str, Any], bytes]]:
+def stored_rows(url, collection):
     """What a collection holds: id -> text, metadata, bytes of the vector."""
     table = f"semlex.{collection}_embedding_1"
     with psycopg.connect(url) as connection:
@@ -107,7 +91,7 @@ def stored_rows(url: str, collection: str) -> dict[str, tuple[str, dict[str, Any
         return {row[0]: row[1:] for row in connection.execute(query)}
 
 
-def ids(retriever: SyncRetriever, word: str) -> list[str]:
+def ids(retriever, word):
     """Ids of what a word finds."""
     return sorted(hit.id for hit in retriever.search(word, mode="keyword", top_k=100))
 

@@ -4,14 +4,12 @@ A step of a writer is a statement. A step of a worker is a transaction: before e
 that is killed never gets another turn, so that all it leaves is what it has committed.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
 
 import psycopg
 from hypothesis import strategies as st
@@ -19,16 +17,9 @@ from psycopg import sql
 from psycopg.pq import TransactionStatus
 
 from semlex.errors import SemlexError
+from semlex.jobs.tables import TableKeeper
 from semlex.store.postgres.database import Database
 from tests.support.waiting import LIMIT
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from hypothesis.strategies import SearchStrategy
-
-    from semlex.jobs.tables import TableKeeper
-    from tests.support.followed import Articles
 
 WRITERS, WORKERS = 4, 2
 # More transactions than a worker has for anything.
@@ -40,11 +31,11 @@ TO_THE_END = 1_000
 class Writer:
     """A user's session; a statement that would wait for another one's lock fails instead."""
 
-    def __init__(self, url: str, table: Articles) -> None:
+    def __init__(self, url, table):
         self.connection = psycopg.connect(url, autocommit=True, options="-c lock_timeout=20ms")  # expires
         self._table = table.table
 
-    def do(self, act: str, number: int, value: Any) -> None:
+    def do(self, act, number, value):
         execute = self.connection.execute
         status = self.connection.info.transaction_status
         if status == TransactionStatus.INERROR:
@@ -65,7 +56,7 @@ class Writer:
                 case _:
                     execute(WRITES[act].format(self._table), {"id": number, "value": value})
 
-    def end(self) -> None:
+    def end(self):
         self.connection.execute("ROLLBACK")
 
 
@@ -84,16 +75,12 @@ WRITES = {
 
 # --- workers ----------------------------------------------------------------------------------------------------------
 
-_worker: ContextVar[Worker | None] = ContextVar("worker", default=None)
+_worker = ContextVar("worker", default=None)
 
 
 @dataclass
 class Worker:
-    """A worker that does one thing at a time: it looks at the table, or stores what is queued.
-
-    Args:
-        keeper: Makes its `TableKeeper`.
-    """
+    """A worker that does one thing at a time: it looks at the table, or stores what is queued."""
 
     keeper: Callable[[], TableKeeper]
     _waiting: deque[asyncio.Future[None]] = field(default_factory=deque)
@@ -102,7 +89,7 @@ class Worker:
     _is_dead: bool = False
     _moved: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def steps(self, task: Literal["look", "changes"], count: int) -> None:
+    async def steps(self, task, count):
         """Begins if it does nothing, and lets so many transactions go on."""
         if self._task is None:
             self._task = asyncio.create_task(self._work(task))
@@ -114,12 +101,12 @@ class Worker:
             self._waiting.popleft().set_result(None)
         await self._until_waiting()
 
-    async def finish(self) -> None:
+    async def finish(self):
         if self._task is not None:
             await self.steps("look", TO_THE_END)
             assert self._task is None
 
-    async def kill(self) -> None:
+    async def kill(self):
         """It stops where it is, and somebody starts it again later."""
         self._is_dead = True
         if self._task is not None:
@@ -131,33 +118,31 @@ class Worker:
             self._end()
         self._is_dead = False
 
-    async def turn(self) -> None:
+    async def turn(self):
         if self._is_dead:
             raise asyncio.CancelledError
         self._waiting.append(asyncio.get_running_loop().create_future())
         self._moved.set()
         await self._waiting[-1]
 
-    def count(self, change: int) -> None:
+    def count(self, change):
         self._in_turn += change
         self._moved.set()
 
-    async def _until_waiting(self) -> None:
+    async def _until_waiting(self):
         """Until all that it could do is done: it waits for its turn, or has ended."""
-        assert self._task is not None
         self._task.add_done_callback(lambda _: self._moved.set())
         async with asyncio.timeout(LIMIT):
             while self._in_turn or not (self._waiting or self._task.done()):
                 self._moved.clear()
                 await self._moved.wait()
 
-    def _end(self) -> None:
-        assert self._task is not None
+    def _end(self):
         if not self._task.cancelled():
             self._task.result()
         self._task = None
 
-    async def _work(self, task: str) -> None:
+    async def _work(self, task):
         _worker.set(self)
         keeper = self.keeper()
         with suppress(SemlexError):  # such as: nothing is left of the table
@@ -165,11 +150,11 @@ class Worker:
 
 
 @contextmanager
-def transactions_in_turn(patch: Any) -> Iterator[None]:
+def transactions_in_turn(patch):
     """From here on, transactions of workers wait for their turn."""
     real = Database._run
 
-    async def run(self: Database, doing: str, transaction: Any, *, writing: bool = False) -> Any:
+    async def run(self, doing, transaction, *, writing=False):
         worker = _worker.get()
         if worker is None:
             return await real(self, doing, transaction, writing=writing)
@@ -187,45 +172,37 @@ def transactions_in_turn(patch: Any) -> Iterator[None]:
 
 # --- histories --------------------------------------------------------------------------------------------------------
 
-Event = tuple[str, int, str, int, Any]
 _writers, _workers, _numbers = st.integers(0, WRITERS - 1), st.integers(0, WORKERS - 1), st.integers(0, 7)
+_zero, _none = st.just(0), st.none()
 _texts = st.sampled_from([" apple", " banana", " long" * 60])
-_writes: SearchStrategy[Event] = st.one_of(
-    st.tuples(st.just("write"), _writers, st.sampled_from(["insert", "body"]), _numbers, _texts),
-    st.tuples(st.just("write"), _writers, st.sampled_from(["author", "status"]), _numbers, st.sampled_from(["a", "b"])),
-    st.tuples(st.just("write"), _writers, st.sampled_from(["key", "delete"]), _numbers, st.none()),
-    st.tuples(st.just("write"), _writers, st.sampled_from(["begin", "commit"]), st.just(0), st.none()),
-    st.tuples(st.just("write"), _writers, st.sampled_from(["rollback", "rollback to"]), st.just(0), st.none()),
-)
-_rare: SearchStrategy[Event] = st.one_of(
-    st.tuples(st.just("write"), _writers, st.just("truncate"), st.just(0), st.none()),
-    st.tuples(st.just("kill"), _workers, st.just(""), st.just(0), st.none()),
-    st.tuples(st.just("expire"), st.just(0), st.just(""), st.just(0), st.none()),
-)
-_works: SearchStrategy[Event] = st.tuples(
-    st.just("work"),
-    _workers,
-    st.sampled_from(["look", "changes", "changes"]),
-    st.one_of(st.integers(1, 12), st.just(TO_THE_END)),
-    st.none(),
-)
+TASKS = ["look", "changes", "changes"]
 
-CHANGES: list[Any] = [
-    ("insert", 0, " apple"),
-    ("body", 0, " apple"),
-    ("body", 0, " banana"),
-    ("author", 0, "a"),
-    ("author", 0, "b"),
-    ("key", 0, None),
-    ("delete", 0, None),
-]
+
+def _event(kind, who=_zero, acts=("",), counts=_zero, values=_none):
+    return st.tuples(st.just(kind), who, st.sampled_from(acts), counts, values)
+
+
+_writes = st.one_of(
+    _event("write", _writers, ["insert", "body"], _numbers, _texts),
+    _event("write", _writers, ["author", "status"], _numbers, st.sampled_from(["a", "b"])),
+    _event("write", _writers, ["key", "delete"], _numbers),
+    _event("write", _writers, ["begin", "commit"]),
+    _event("write", _writers, ["rollback", "rollback to"]),
+)
+_rare = st.one_of(_event("write", _writers, ["truncate"]), _event("kill", _workers), _event("expire"))
+_works = _event("work", _workers, TASKS, st.one_of(st.integers(1, 12), st.just(TO_THE_END)))
+
+CHANGES = [
+    ("insert", 0, " apple"), ("body", 0, " apple"), ("body", 0, " banana"), ("author", 0, "a"), ("author", 0, "b"),
+    ("key", 0, None), ("delete", 0, None),
+]  # fmt: skip
 
 
 @st.composite
-def _races(draw: st.DrawFn) -> list[Event]:
+def _races(draw):
     """A worker stops somewhere between reading rows and storing them; they change, and the other one stores them."""
-    worker, writer, task = draw(_workers), draw(_writers), draw(st.sampled_from(["look", "changes", "changes"]))
-    commit: Event = ("write", writer, "commit", 0, None)
+    worker, writer, task = draw(_workers), draw(_writers), draw(st.sampled_from(TASKS))
+    commit = ("write", writer, "commit", 0, None)
     return [
         ("work", worker, task, TO_THE_END, None),
         commit,
@@ -247,9 +224,7 @@ EXPIRE = """
 """
 
 
-async def happen(
-    history: list[Event], writers: list[Writer], workers: list[Worker], expire: Callable[[], None]
-) -> None:
+async def happen(history, writers, workers, expire):
     """Lets a history happen; at its end no transaction is open, and workers that were not killed have ended."""
     for kind, number, act, count, value in history:
         match kind:

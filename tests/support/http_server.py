@@ -1,7 +1,5 @@
 """The HTTP server for tests: the application in this process, or behind uvicorn on a port of its own."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import socket
@@ -9,25 +7,20 @@ import ssl
 import threading
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx2
+from fastapi import FastAPI
 
 from semlex import Client
-from semlex.clock import SYSTEM, Clock
+from semlex.clock import SYSTEM
 from semlex.server.addresses import bound_socket
 from semlex.server.app import Server, config_of, create_app
 from semlex.server.options import ServeOptions
+from semlex.server.state import ServerState
 from semlex.settings.sources import Reload, Settings
 from semlex.testing import HashEmbedder
 from tests.support.waiting import LIMIT, until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
-    from fastapi import FastAPI
-
-    from semlex.server.state import ServerState
 
 COLLECTION = "handbook"
 
@@ -35,15 +28,15 @@ COLLECTION = "handbook"
 class FixedSettings:
     """Settings that change when a test says so."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings):
         self.settings = settings
-        self.next: Settings | None = None
-        self.problems: tuple[str, ...] = ()
+        self.next = None
+        self.problems = ()
 
-    def has_changed(self) -> bool:
+    def has_changed(self):
         return self.next is not None or bool(self.problems)
 
-    def reload(self) -> Reload:
+    def reload(self):
         if self.problems:
             problems, self.problems = self.problems, ()
             return Reload(self.settings, problems, ())
@@ -65,32 +58,30 @@ class Served:
     server: Any = None  # that of uvicorn
 
     @property
-    def url(self) -> str:
+    def url(self):
         return "http://{}:{}".format(*self.address)
 
-    async def post(self, path: str, body: Any, **options: Any) -> httpx2.Response:
+    async def post(self, path, body, **options):
         return await self.http.post(path, json=body, **options)
 
 
-def settings_for(url: str | None = None, **given: Any) -> Settings:
-    values: dict[str, Any] = {"database_url": url, "collection": COLLECTION, "embedding_model": "none", **given}
+def settings_for(url=None, **given):
+    values = {"database_url": url, "collection": COLLECTION, "embedding_model": "none", **given}
     return Settings(**values, origins=dict.fromkeys(values, "argument"))
 
 
-def bearer(secret: str) -> dict[str, str]:
+def bearer(secret):
     """The header of a token."""
     return {"Authorization": f"Bearer {secret}"}
 
 
-def without_tls(**options: Any) -> httpx2.AsyncClient:
+def without_tls(**options):
     """A client that reads no certificates, which takes longer than most tests do."""
     return httpx2.AsyncClient(verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), **options)
 
 
 @asynccontextmanager
-async def in_process(
-    client: Client | None = None, url: str | None = None, *, clock: Clock = SYSTEM, **options: Any
-) -> AsyncIterator[Served]:
+async def in_process(client=None, url=None, *, clock=SYSTEM, **options):
     """The application without a socket."""
     source = FixedSettings(settings_for(url))
     app = create_app(ServeOptions(**options), source, client, clock=clock)
@@ -105,9 +96,7 @@ async def in_process(
 
 
 @asynccontextmanager
-async def on_a_port(
-    client: Client | None = None, url: str | None = None, *, clock: Clock = SYSTEM, below: str = "", **options: Any
-) -> AsyncIterator[Served]:
+async def on_a_port(client=None, url=None, *, clock=SYSTEM, below="", **options):
     """The application behind uvicorn; `below` is a path that a proxy takes away."""
     source = FixedSettings(settings_for(url))
     made = ServeOptions(port=0, **options)
@@ -134,10 +123,10 @@ async def on_a_port(
         await state.stop()
 
 
-def below_a_path(app: Any, path: str) -> Any:
+def below_a_path(app, path):
     """The application as it is seen through a proxy that forwards one path, and takes it away."""
 
-    async def forward(scope: Any, receive: Any, send: Any) -> None:
+    async def forward(scope, receive, send):
         inner = scope["path"].removeprefix(path) if scope["path"].startswith(f"{path}/") else "/not-forwarded"
         await app({**scope, "path": inner, "raw_path": inner.encode()}, receive, send)
 
@@ -145,12 +134,12 @@ def below_a_path(app: Any, path: str) -> Any:
 
 
 @contextmanager
-def in_a_thread(url: str, **options: Any) -> Iterator[tuple[str, int]]:
+def in_a_thread(url, **options):
     """The address of a server that runs in a thread, for clients without an event loop."""
     begun, address = threading.Event(), [("", 0)]
     loop, end = asyncio.new_event_loop(), asyncio.Event()
 
-    async def run() -> None:
+    async def run():
         made = Client(url, embedding_model=HashEmbedder(), use_reranking=False)
         async with made as client, on_a_port(client, **options) as served:
             address[0] = served.address
@@ -169,7 +158,7 @@ def in_a_thread(url: str, **options: Any) -> Iterator[tuple[str, int]]:
         loop.close()
 
 
-async def raw(address: tuple[str, int], *parts: bytes) -> bytes:
+async def raw(address, *parts):
     """What the server answers to bytes, until it closes the connection."""
     reader, writer = await asyncio.open_connection(*address)
     try:
@@ -183,7 +172,7 @@ async def raw(address: tuple[str, int], *parts: bytes) -> bytes:
         writer.close()
 
 
-async def answer_of(reader: asyncio.StreamReader) -> tuple[int, bytes]:
+async def answer_of(reader):
     """Status and body of the next answer on a connection that stays open."""
     head = (await reader.readuntil(b"\r\n\r\n")).lower()
     length = re.search(rb"content-length: (\d+)", head)

@@ -1,13 +1,10 @@
 """What errors and logs show, for tests that look for secrets in it."""
 
-from __future__ import annotations
-
 import logging
-from collections.abc import Iterator
 from contextlib import contextmanager
 
 
-def shown(error: BaseException | None) -> list[str]:
+def shown(error):
     """The texts of an error and of all errors behind it."""
     found = []
     while error is not None:
@@ -17,11 +14,11 @@ def shown(error: BaseException | None) -> list[str]:
 
 
 @contextmanager
-def all_log_lines() -> Iterator[list[str]]:
+def all_log_lines():
     """The lines that any logger writes inside the block, of every level."""
-    lines: list[str] = []
+    lines = []
     handler, root = logging.Handler(), logging.getLogger()
-    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    handler.emit = lambda record: lines.append(record.getMessage())
     level = root.level
     root.addHandler(handler)
     root.setLevel(logging.DEBUG)

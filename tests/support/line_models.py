@@ -1,17 +1,13 @@
 """A language model that writes lines about chunks, in this process: it knows what it was asked, and fails on demand."""
 
-from __future__ import annotations
-
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
-from semlex.chat import Completion, Message
+from semlex.chat import Completion
 from semlex.types.answers import Usage
 
 
-def asked_passage(content: str) -> tuple[str, str]:
+def asked_passage(content):
     """Titles and passage of a request, by the marks alone."""
     mark = content.split("<<< ", 1)[1].split(maxsplit=1)[0]
     parts = content.split(f"<<< {mark}\n")[1:]
@@ -19,28 +15,17 @@ def asked_passage(content: str) -> tuple[str, str]:
     return titles, passage
 
 
-def line_about(text: str) -> str:
+def line_about(text):
     """A line that depends on the text alone, with a word that stands in no document."""
     return f"Zyxwv says {len(text)} {' '.join(text.split())[:20]}"
 
 
 class LineModel:
-    """Writes a line about each passage.
+    """Writes a line about each passage, which `say` makes; `before` gets the number of each request, from 1."""
 
-    Args:
-        say: The line of a passage; what it raises, the model raises.
-        name: Identity.
-        before: Called with the number of each request, from 1, before it is answered.
-    """
-
-    def __init__(
-        self,
-        say: Callable[[str], str] = line_about,
-        name: str = "line model",
-        before: Callable[[int], object] = lambda _: None,
-    ) -> None:
+    def __init__(self, say=line_about, name="line model", before=lambda _: None):
         self.identity = name
-        self.asked: list[tuple[str, str]] = []  # titles and passage of each request
+        self.asked = []  # titles and passage of each request
         self.most_at_once = 0
         self._say = say
         self._before = before
@@ -48,19 +33,15 @@ class LineModel:
         self._lock = threading.Lock()
 
     @property
-    def texts(self) -> list[str]:
+    def texts(self):
         """The passages that it was asked about, without semlex's own."""
         return [text for titles, text in self.asked if titles != "Handbook > Keys"]
 
-    def complete(self, messages: Sequence[Message], schema: Mapping[str, Any] | None = None) -> Completion:
-        """The whole answer."""
+    def complete(self, messages, schema=None):
         *_, last = self.stream(messages, schema)
-        assert isinstance(last, Completion)
         return last
 
-    def stream(
-        self, messages: Sequence[Message], schema: Mapping[str, Any] | None = None
-    ) -> Iterator[str | Completion]:
+    def stream(self, messages, schema=None):
         """The answer in two pieces."""
         titles, text = asked_passage(messages[1]["content"])
         with self._lock:
@@ -78,5 +59,5 @@ class LineModel:
         yield answer[5:]
         yield Completion(answer, Usage(10, 2))
 
-    def close(self) -> None:
-        """Nothing to let go of."""
+    def close(self):
+        pass

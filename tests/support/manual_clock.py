@@ -1,37 +1,27 @@
 """A clock that stands still until a test advances it, so that no limit of the product depends on the machine."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
-from typing import Any, TypeVar
 
-from semlex.clock import Clock, Waitable
+from semlex.clock import Clock
 from tests.support.waiting import LIMIT, PAUSE, eventually, until
 
-T = TypeVar("T")
 
-
-@dataclass(eq=False)
 class Timer:
     """A call that is due at a time; it can be cancelled as an `asyncio.TimerHandle`."""
 
-    when: float
-    timers: set[Timer]
-    loop: asyncio.AbstractEventLoop
-    call: Callable[[], object]
-    is_cancelled: bool = False
+    def __init__(self, when, timers, call):
+        self.when, self.timers, self.call = when, timers, call
+        self.loop, self.is_cancelled = asyncio.get_running_loop(), False
 
-    def cancel(self) -> None:
+    def cancel(self):
         self.is_cancelled = True
         self.timers.discard(self)
 
-    def ring(self) -> None:
+    def ring(self):
         if not self.is_cancelled:
             self.call()
 
@@ -39,13 +29,12 @@ class Timer:
 class ManualClock(Clock):
     """Time passes only by `advance`, from any thread. Whatever has waited long enough then goes on."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self._now = 1_000.0
-        self._timers: set[Timer] = set()
-        self._ends_of_threads: list[float] = []
+        self._timers = set()
+        self._ends_of_threads = []
 
-    def advance(self, seconds: float) -> None:
-        """Lets time pass."""
+    def advance(self, seconds):
         self._now += seconds
         for timer in sorted(self._timers.copy(), key=lambda timer: timer.when):
             if timer.when <= self._now:
@@ -54,11 +43,11 @@ class ManualClock(Clock):
                     timer.loop.call_soon_threadsafe(timer.ring)
 
     @contextmanager
-    def passing(self, seconds: float) -> Iterator[None]:
+    def passing(self, seconds):
         """Lets time pass again and again, by so many seconds, until the block ends: something in it must expire."""
         ended = threading.Event()
 
-        def pass_on() -> None:
+        def pass_on():
             while not ended.wait(PAUSE):
                 self.advance(seconds)
 
@@ -71,25 +60,25 @@ class ManualClock(Clock):
             thread.join()
 
     @property
-    def waits(self) -> list[float]:
+    def waits(self):
         """For how many seconds each of those that wait goes on waiting, the shortest first."""
         ends = [*(timer.when for timer in self._timers.copy()), *self._ends_of_threads]
         return sorted(round(end - self._now, 6) for end in ends)
 
-    def until_waited(self, seconds: float) -> None:
+    def until_waited(self, seconds):
         """Waits until somebody waits for so many seconds."""
         until(lambda: seconds in self.waits, f"a wait for {seconds:g} s")
 
-    async def eventually_waited(self, seconds: float) -> None:
+    async def eventually_waited(self, seconds):
         """As `until_waited`, on an event loop."""
         await eventually(lambda: seconds in self.waits, f"a wait for {seconds:g} s")
 
-    async def passes_until(self, condition: Callable[[], Any], seconds: float = 1) -> None:
+    async def passes_until(self, condition, seconds=1):
         """Lets so many seconds pass again and again, until a condition is true."""
         what = inspect.getsource(condition).strip() if inspect.isfunction(condition) else repr(condition)
         await eventually(lambda: condition() or self.advance(seconds), what)
 
-    async def expire(self, seconds: float, work: Coroutine[Any, Any, T]) -> T:
+    async def expire(self, seconds, work):
         """Begins some work, and lets so many seconds pass as soon as something in it waits for so long."""
         task = asyncio.create_task(work)
         await self.eventually_waited(seconds)
@@ -98,10 +87,10 @@ class ManualClock(Clock):
 
     # --- as any clock -------------------------------------------------------------------------------------------------
 
-    def monotonic(self) -> float:
+    def monotonic(self):
         return self._now
 
-    async def sleep(self, seconds: float) -> None:
+    async def sleep(self, seconds):
         over = asyncio.Event()
         timer = self.call_later(seconds, over.set)
         try:
@@ -109,7 +98,7 @@ class ManualClock(Clock):
         finally:
             timer.cancel()
 
-    def wait(self, event: Waitable, seconds: float) -> bool:
+    def wait(self, event, seconds):
         end, machine_end = self._now + seconds, time.monotonic() + LIMIT
         self._ends_of_threads.append(end)
         try:
@@ -120,7 +109,7 @@ class ManualClock(Clock):
         return is_set
 
     @asynccontextmanager
-    async def timeout(self, seconds: float | None) -> AsyncIterator[asyncio.Timeout]:
+    async def timeout(self, seconds):
         async with asyncio.timeout(None) as timeout:
             if seconds is None:
                 yield timeout
@@ -131,8 +120,8 @@ class ManualClock(Clock):
             finally:
                 timer.cancel()
 
-    def call_later(self, seconds: float, call: Callable[..., object], *arguments: Any) -> Any:
-        timer = Timer(self._now + seconds, self._timers, asyncio.get_running_loop(), lambda: call(*arguments))
+    def call_later(self, seconds, call, *arguments):
+        timer = Timer(self._now + seconds, self._timers, lambda: call(*arguments))
         if seconds > 0:
             self._timers.add(timer)
         else:

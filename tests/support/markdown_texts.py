@@ -1,7 +1,5 @@
 """Texts and bounds for the tests of chunking: Markdown with everything that is easily misread, and anything else."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 
 WORD = st.sampled_from(

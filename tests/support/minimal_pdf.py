@@ -1,13 +1,7 @@
 """Small PDF files, written by hand."""
 
-from __future__ import annotations
 
-from collections.abc import Sequence
-
-
-def pdf(
-    pages: Sequence[Sequence[tuple[int, str]]], *, info: str = "", trailer: str = "", line_height: int = 50
-) -> bytes:
+def pdf(pages, *, info="", trailer="", line_height=50):
     """A PDF whose pages have lines of a size each; with the usual height each of them is a paragraph."""
     objects = ["<< /Type /Catalog /Pages 2 0 R >>", "", "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"]
     kids = []

@@ -1,11 +1,7 @@
 """A cache of the hub that belongs to a test, so that no model of this machine decides it."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 from huggingface_hub import constants
@@ -19,7 +15,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 MAX_POSITIONS = 32768  # as many as the models of the hub have: the default max_length must fit
 
 
-def put_into_cache(cache: Path, name: str, write: Callable[[Path], Path]) -> None:
+def put_into_cache(cache, name, write):
     """Writes a model where the hub's client keeps one that it has fetched."""
     folder = cache / f"models--{name.replace('/', '--')}"
     (folder / "refs").mkdir(parents=True)
@@ -27,26 +23,26 @@ def put_into_cache(cache: Path, name: str, write: Callable[[Path], Path]) -> Non
     write(folder / "snapshots" / COMMIT)
 
 
-def write_embedder(folder: Path) -> Path:
+def write_embedder(folder):
     from tests.support import tiny_qwen3  # torch comes with it
 
     return _with_all_positions(tiny_qwen3.write_embedder(folder))
 
 
-def write_reranker(folder: Path) -> Path:
+def write_reranker(folder):
     from tests.support import tiny_qwen3
 
     return _with_all_positions(tiny_qwen3.write_reranker(folder))
 
 
-def _with_all_positions(folder: Path) -> Path:
+def _with_all_positions(folder):
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": MAX_POSITIONS}))
     return folder
 
 
 @pytest.fixture
-def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def empty_cache(tmp_path, monkeypatch):
     cache = tmp_path / "hub"
     cache.mkdir()
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
@@ -55,23 +51,23 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def qwen3_cache(empty_cache: Path) -> Path:
+def qwen3_cache(empty_cache):
     """The two Qwen3 models, tiny, under their names."""
     put_into_cache(empty_cache, "Qwen/Qwen3-Embedding-0.6B", write_embedder)
     put_into_cache(empty_cache, "Qwen/Qwen3-Reranker-0.6B", write_reranker)
     return empty_cache
 
 
-def with_gpu(monkeypatch: pytest.MonkeyPatch, *, present: bool) -> None:
+def with_gpu(monkeypatch, *, present):
     monkeypatch.setattr(device, "has_accelerator", lambda: present)
 
 
-def without(monkeypatch: pytest.MonkeyPatch, *packages: str) -> None:
+def without(monkeypatch, *packages):
     for module in (doctor, device, static, files):
         monkeypatch.setattr(module, "find_spec", lambda name: None if name in packages else find_spec(name))
 
 
-def one_line(reason: str) -> str:
+def one_line(reason):
     assert reason
     assert "\n" not in reason
     return reason

@@ -3,21 +3,17 @@
 Faults are taken one per request, in order; a request for which none is left gets the right answer.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 DRIP_SECONDS = 0.05
 KEY = "sk-Secret-0123456789"
@@ -34,11 +30,10 @@ class Request:
     body: Any
 
     @property
-    def size(self) -> int:
+    def size(self):
         """Texts of the request, however its format calls them."""
-        return next(
-            len(self.body[name]) for name in ("input", "requests", "documents", "texts", "inputs") if name in self.body
-        )
+        names = ("input", "requests", "documents", "texts", "inputs")
+        return next(len(self.body[name]) for name in names if name in self.body)
 
 
 @dataclass(frozen=True)
@@ -55,48 +50,41 @@ class Reply:
     tick: Callable[[], object] | None = None
 
 
-if TYPE_CHECKING:
-    Answer = Callable[[Request], Any]  # the right answer, as JSON
-    Fault = Callable[[Request, Answer], Reply]
-
-
 class ModelServerDouble:
     """A server on 127.0.0.1, from `with` to its end.
 
-    Args:
-        answer: Makes the right answer to a request, or a `Reply` of its own.
-        faults: Faults of the first requests; `then` adds more.
+    `answer` makes the right answer to a request, or a `Reply`; `faults` are those of the first requests.
     """
 
-    def __init__(self, answer: Answer, faults: Iterable[Fault] = ()) -> None:
+    def __init__(self, answer, faults=()):
         self.answer = answer
-        self.requests: list[Request] = []
+        self.requests = []
         self.most_at_once = 0
         self.stopped = threading.Event()
         self._now = 0
         self._faults = list(faults)
         self._lock = threading.Lock()
         self._server = _Server(("127.0.0.1", 0), _Handler)
-        self._server.double = self  # type: ignore[attr-defined]
+        self._server.double = self
         self.url = f"http://127.0.0.1:{self._server.server_port}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
 
-    def __enter__(self) -> Self:
+    def __enter__(self):
         self._thread.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self.stopped.set()
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
 
-    def then(self, *faults: Fault) -> None:
+    def then(self, *faults):
         """Adds faults for the next requests."""
         with self._lock:
             self._faults += faults
 
-    def reply(self, request: Request) -> Reply:
+    def reply(self, request):
         """Notes a request, and answers it."""
         with self._lock:
             self.requests.append(request)
@@ -113,7 +101,7 @@ class ModelServerDouble:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
-    def handle_error(self, *address: Any) -> None:
+    def handle_error(self, *address):
         if not isinstance(sys.exception(), OSError):  # a client that has gone is no error
             super().handle_error(*address)
 
@@ -122,8 +110,8 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
 
-    def do_POST(self) -> None:
-        double: ModelServerDouble = self.server.double  # type: ignore[attr-defined]
+    def do_POST(self):
+        double = self.server.double
         content = self.rfile.read(int(self.headers["Content-Length"]))
         headers = {name.lower(): value for name, value in self.headers.items()}
         reply = double.reply(Request(self.path, headers, json.loads(content)))
@@ -132,7 +120,7 @@ class _Handler(BaseHTTPRequestHandler):
         except OSError:  # the client has gone
             self.close_connection = True
 
-    def _send(self, reply: Reply, stopped: threading.Event) -> None:
+    def _send(self, reply, stopped):
         self.send_response(reply.status)
         for name, value in {"Content-Type": "application/json", **reply.headers}.items():
             self.send_header(name, value)
@@ -151,31 +139,31 @@ class _Handler(BaseHTTPRequestHandler):
                 if reply.tick:
                     reply.tick()
 
-    def log_message(self, *_: object) -> None:
+    def log_message(self, *_):
         pass
 
 
-def echoed(request: Request) -> Any:
+def echoed(request):
     """The right answer where none is asked for: the body as it came."""
     return {"path": request.path, "body": request.body}
 
 
-def right(request: Request, answer: Answer) -> Reply:
+def right(request, answer):
     """No fault."""
     content = answer(request)
     return content if isinstance(content, Reply) else Reply(json.dumps(content).encode())
 
 
-def status(code: int, error: object = None, **headers: str) -> Fault:
+def status(code, error=None, **headers):
     """Refuses with a status; `error` is the body; a header's ``_`` stands for ``-``."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return lambda _request, _answer: Reply(json.dumps(error).encode(), code, named)
 
 
-def echo(code: int) -> Fault:
+def echo(code):
     """Refuses, and repeats all that was sent, key and texts, in every field that servers have for errors."""
 
-    def fault(request: Request, _answer: Answer) -> Reply:
+    def fault(request, _answer):
         everything = json.dumps([request.body, request.headers])
         error = dict.fromkeys(("message", "type", "code", "status", "error_type"), everything)
         return Reply(json.dumps({**error, "error": error}).encode(), code)
@@ -183,25 +171,25 @@ def echo(code: int) -> Fault:
     return fault
 
 
-def cut(request: Request, answer: Answer) -> Reply:
+def cut(request, answer):
     """Breaks the connection in the middle of the answer."""
     return Reply(right(request, answer).body, manner="cut")
 
 
-def drip(request: Request, answer: Answer, tick: Callable[[], object] | None = None) -> Reply:
+def drip(request, answer, tick=None):
     """Sends the answer byte by byte."""
     return Reply(right(request, answer).body, manner="drip", tick=tick)
 
 
-def raw(body: bytes) -> Fault:
+def raw(body):
     """Answers 200 with these bytes."""
     return lambda _request, _answer: Reply(body)
 
 
-def altered(change: Callable[[Any], Any]) -> Fault:
+def altered(change):
     """Answers with the right content after a change; `change` may work in place."""
 
-    def fault(request: Request, answer: Answer) -> Reply:
+    def fault(request, answer):
         content = answer(request)
         changed = change(content)
         return Reply(json.dumps(content if changed is None else changed).encode())
@@ -209,52 +197,37 @@ def altered(change: Callable[[Any], Any]) -> Fault:
     return fault
 
 
-def vector(text: str, dimensions: int) -> np.ndarray:
+def vector(text, dimensions):
     """A vector that depends on the text alone, of a length other than 1."""
     seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
     return (np.random.default_rng(seed).standard_normal(dimensions) * 3).astype(np.float32)
 
 
-def openai_embeddings(dimensions: int = 8, *, floats_only: bool = False) -> Answer:
+def openai_embeddings(dimensions=8, *, floats_only=False):
     """``POST /embeddings`` as OpenAI documents it; `floats_only` for servers that know no base64."""
 
-    def answer(request: Request) -> Any:
+    def answer(request):
         wanted = request.body.get("dimensions", dimensions)
         as_bytes = request.body.get("encoding_format") == "base64" and not floats_only
 
-        def encoded(text: str) -> Any:
+        def encoded(text):
             values = vector(text, dimensions)[:wanted]
-            return base64.b64encode(values.tobytes()).decode() if as_bytes else [float(value) for value in values]
+            return base64.b64encode(values.tobytes()).decode() if as_bytes else values.tolist()
 
-        return {
-            "object": "list",
-            "data": [
-                {"object": "embedding", "index": index, "embedding": encoded(text)}
-                for index, text in enumerate(request.body["input"])
-            ],
-            "model": request.body["model"],
-            "usage": {"prompt_tokens": 1, "total_tokens": 1},
-        }
+        texts, usage = enumerate(request.body["input"]), {"prompt_tokens": 1, "total_tokens": 1}
+        data = [{"object": "embedding", "index": index, "embedding": encoded(text)} for index, text in texts]
+        return {"object": "list", "data": data, "model": request.body["model"], "usage": usage}
 
     return answer
 
 
-def gemini_embeddings(dimensions: int = 8) -> Answer:
+def gemini_embeddings(dimensions=8):
     """``POST /v1beta/models/MODEL:batchEmbedContents`` as Google documents it."""
 
-    def answer(request: Request) -> Any:
-        return {
-            "embeddings": [
-                {
-                    "values": [
-                        float(value)
-                        for value in vector(entry["content"]["parts"][0]["text"], dimensions)[
-                            : entry.get("outputDimensionality", dimensions)
-                        ]
-                    ]
-                }
-                for entry in request.body["requests"]
-            ]
-        }
+    def answer(request):
+        entries = request.body["requests"]
+        vectors = [vector(entry["content"]["parts"][0]["text"], dimensions) for entry in entries]
+        wanted = [entry.get("outputDimensionality", dimensions) for entry in entries]
+        return {"embeddings": [{"values": one[:count].tolist()} for one, count in zip(vectors, wanted, strict=True)]}
 
     return answer

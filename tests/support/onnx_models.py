@@ -4,15 +4,9 @@ A token's state is ``tanh((E[id] + T[type] + mean of all) W)``, so that it depen
 on what is padding.
 """
 
-from __future__ import annotations
-
 import json
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper, save
 from onnxruntime.quantization import QuantType, quantize_dynamic
 
@@ -32,7 +26,7 @@ BROKEN = tokenizers_on_disk.WORD_PIECES.index("secret")
 STATES[BROKEN] = np.nan
 
 
-def states(ids: Sequence[int], types: Sequence[int] | None = None) -> NDArray[np.float64]:
+def states(ids, types=None):
     """The states of one text's tokens: the twin."""
     known = STATES[list(ids)].astype(np.float64)
     if types is not None:
@@ -40,22 +34,22 @@ def states(ids: Sequence[int], types: Sequence[int] | None = None) -> NDArray[np
     return np.tanh((known + known.mean(axis=0)) @ MIXING)
 
 
-def logits(ids: Sequence[int], types: Sequence[int] | None, labels: int) -> NDArray[np.float64]:
+def logits(ids, types, labels):
     """The logits of one pair: the twin."""
     return states(ids, types)[0] @ HEAD[:, :labels]
 
 
 def write_graph(
-    path: Path,
+    path,
     *,
-    inputs: Sequence[str] = INPUTS,
-    output: str = "last_hidden_state",
-    labels: int = 0,
-    dtype: int = TensorProto.INT64,
-    shape: Sequence[Any] = ("b", "t"),
-    mask_dtype: int | None = None,
-    int8: bool = False,
-) -> None:
+    inputs=INPUTS,
+    output="last_hidden_state",
+    labels=0,
+    dtype=TensorProto.INT64,
+    shape=("b", "t"),
+    mask_dtype=None,
+    int8=False,
+):
     """Writes the model; with `labels`, a cross-encoder."""
     nodes = [
         helper.make_node("Gather", ["states", "input_ids"], ["own"]),
@@ -97,14 +91,7 @@ def write_graph(
         quantize_dynamic(path, path, op_types_to_quantize=["MatMul"], weight_type=QuantType.QInt8)
 
 
-def write_folder(
-    folder: Path,
-    *,
-    pooling: str | None = "mean",
-    prompts: dict[str, str] | None = None,
-    file: str = "model.onnx",
-    **graph: Any,
-) -> Path:
+def write_folder(folder, *, pooling="mean", prompts=None, file="model.onnx", **graph):
     """Writes a model with its tokenizer and the files of sentence-transformers."""
     folder.mkdir(parents=True, exist_ok=True)
     write_graph(folder / file, **graph)
@@ -115,17 +102,14 @@ def write_folder(
     write_json(folder / "config_sentence_transformers.json", {"prompts": prompts or {}})
     if pooling is not None:
         modules = [("Transformer", ""), ("Pooling", "1_Pooling"), ("Normalize", "2_Normalize")]
-        write_json(
-            folder / "modules.json",
-            [{"path": path, "type": f"sentence_transformers.models.{kind}"} for kind, path in modules],
-        )
+        types = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for kind, path in modules]
+        write_json(folder / "modules.json", types)
         (folder / "1_Pooling").mkdir(exist_ok=True)
         ways = {"cls": "cls_token", "mean": "mean_tokens", "max": "max_tokens", "lasttoken": "lasttoken"}
-        write_json(
-            folder / "1_Pooling" / "config.json", {f"pooling_mode_{way}": name == pooling for name, way in ways.items()}
-        )
+        chosen = {f"pooling_mode_{way}": name == pooling for name, way in ways.items()}
+        write_json(folder / "1_Pooling" / "config.json", chosen)
     return folder
 
 
-def write_json(path: Path, content: Any) -> None:
+def write_json(path, content):
     path.write_text(json.dumps(content))

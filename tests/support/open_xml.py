@@ -1,7 +1,5 @@
 """Small office files and books, written by hand; their parts may be large."""
 
-from __future__ import annotations
-
 import io
 import struct
 import zipfile
@@ -16,7 +14,7 @@ DOCUMENT = """
 """
 
 
-def packed(kind: str, main: str, parts: dict[str, str | int]) -> bytes:
+def packed(kind, main, parts):
     """An Open XML file; a part that is a number is so many MiB of zeros."""
     types = (
         f'<Types xmlns="{OPEN_XML}/package/2006/content-types"><Default Extension="rels" ContentType='
@@ -27,7 +25,7 @@ def packed(kind: str, main: str, parts: dict[str, str | int]) -> bytes:
     return zipped({"[Content_Types].xml": types, "_rels/.rels": related(officeDocument=main), **parts})
 
 
-def zipped(parts: dict[str, str | int]) -> bytes:
+def zipped(parts):
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for name, content in parts.items():
@@ -38,7 +36,7 @@ def zipped(parts: dict[str, str | int]) -> bytes:
     return file.getvalue()
 
 
-def without_part(data: bytes, name: str) -> bytes:
+def without_part(data, name):
     """The file with a part that cannot be unpacked."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         start = archive.getinfo(name).header_offset
@@ -46,7 +44,7 @@ def without_part(data: bytes, name: str) -> bytes:
     return data[:start] + bytes([data[start] ^ 0xFF]) + data[start + 1 :]
 
 
-def related(**targets: str) -> str:
+def related(**targets):
     inner = "".join(
         f'<Relationship Id="r{number}" Type="{OFFICE}/{kind}" Target="{target}"/>'
         for number, (kind, target) in enumerate(targets.items(), 1)
@@ -54,17 +52,17 @@ def related(**targets: str) -> str:
     return f'<Relationships xmlns="{OPEN_XML}/package/2006/relationships">{inner}</Relationships>'
 
 
-def docx(document: str | int = DOCUMENT) -> bytes:
+def docx(document=DOCUMENT):
     if isinstance(document, str):
         name = f"{OPEN_XML}/wordprocessingml/2006/main"
         document = f'<w:document xmlns:w="{name}"><w:body>{document}</w:body></w:document>'
     return packed("wordprocessingml.document", "word/document.xml", {"word/document.xml": document})
 
 
-def xlsx(strings: str) -> bytes:
+def xlsx(strings):
     name = f"{OPEN_XML}/spreadsheetml/2006/main"
     rows = '<row r="1"><c r="A1" t="s"><v>0</v></c><c r="B1"><v>7</v></c></row>'
-    parts: dict[str, str | int] = {
+    parts = {
         "xl/workbook.xml": f'<workbook xmlns="{name}" xmlns:r="{OFFICE}"><sheets><sheet name="Prices" sheetId="1" '
         'r:id="r1"/></sheets></workbook>',
         "xl/_rels/workbook.xml.rels": related(worksheet="worksheets/sheet1.xml", sharedStrings="sharedStrings.xml"),
@@ -74,10 +72,10 @@ def xlsx(strings: str) -> bytes:
     return packed("spreadsheetml.sheet", "xl/workbook.xml", parts)
 
 
-def workbook(**sheets: dict[int, list[str]]) -> bytes:
+def workbook(**sheets):
     """A workbook whose sheets have texts in the rows of these numbers, from the second column on."""
     name = f"{OPEN_XML}/spreadsheetml/2006/main"
-    parts: dict[str, str | int] = {}
+    parts = {}
     for number, rows in enumerate(sheets.values(), 1):
         lines = "".join(
             f'<row r="{row}">'
@@ -106,7 +104,7 @@ def workbook(**sheets: dict[int, list[str]]) -> bytes:
     return packed("spreadsheetml.sheet", "xl/workbook.xml", parts)
 
 
-def epub(*chapters: str | int | None) -> bytes:
+def epub(*chapters):
     """A book; a chapter that is None is named in it and not there."""
     names = [f"{number}.xhtml" for number in range(len(chapters))]
     items = "".join(f'<item id="i{name}" href="{name}" media-type="application/xhtml+xml"/>' for name in names)

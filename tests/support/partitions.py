@@ -1,13 +1,11 @@
 """Collections with partitions, in tests that say nothing about them (``pytest --partitions N``)."""
 
-from __future__ import annotations
-
 import os
 
 from semlex.options.collection import BUILT_IN, CollectionSettings
 
 
-def partition_collections(number: int) -> None:
+def partition_collections(number):
     """Gives every new collection of this process, and of commands that it starts, so many partitions."""
     if not number:
         return

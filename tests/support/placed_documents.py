@@ -1,7 +1,5 @@
 """Documents as they would be stored, without a server: texts cut into chunks with their places, and hits among them."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,9 +37,7 @@ class StoredDocument:
     pages: Sequence[int] = ()
 
 
-def stored(
-    number: int, text: str, structure: str, settings: ChunkSettings, pages: Sequence[int] = ()
-) -> StoredDocument:
+def stored(number, text, structure, settings, pages=()):
     """A text as a file that was indexed."""
     name, key = f"folder/file{number}.md", uuid.UUID(int=number + 1)
     chunks, seen = [], {}
@@ -55,7 +51,7 @@ def stored(
     return StoredDocument(name, text, tuple(chunks), pages)
 
 
-def hit_of(chunk: PlacedChunk, rank: int, parent: str | None = None) -> SearchResult:
+def hit_of(chunk, rank, parent=None):
     """A chunk as a hit of a search."""
     return SearchResult(
         chunk.text,
@@ -71,7 +67,7 @@ def hit_of(chunk: PlacedChunk, rank: int, parent: str | None = None) -> SearchRe
 
 
 @st.composite
-def documents(draw: st.DrawFn) -> list[StoredDocument]:
+def documents(draw):
     """1 to 3 of them, some with pages that begin anywhere."""
     tokens = draw(st.integers(16, 40))
     settings = ChunkSettings(tokens, draw(st.integers(0, tokens // 2 - 1)), draw(st.integers(0, tokens // 2)))
@@ -85,7 +81,7 @@ def documents(draw: st.DrawFn) -> list[StoredDocument]:
 
 
 @st.composite
-def searches(draw: st.DrawFn) -> tuple[list[StoredDocument], list[SearchResult]]:
+def searches(draw):
     """Documents and hits in them, best first."""
     found = draw(documents())
     chunks = [chunk for document in found for chunk in document.chunks]
@@ -99,7 +95,7 @@ def searches(draw: st.DrawFn) -> tuple[list[StoredDocument], list[SearchResult]]
     ]
 
 
-def near(found: Sequence[StoredDocument], hits: Sequence[SearchResult], around: Around) -> list[PlacedChunk]:
+def near(found, hits, around):
     """What a server would give: the chunks in reach of a hit, and parents."""
     chunks = [chunk for document in found for chunk in document.chunks]
     by_id = {chunk.key[1]: chunk for chunk in chunks}

@@ -1,10 +1,7 @@
 """Excerpts in plain Python: what `_core.excerpts` makes, by patterns and characters."""
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -52,19 +49,19 @@ class _Piece(NamedTuple):
     is_code: bool
 
 
-def places(text: str, words: set[str]) -> list[tuple[int, int]]:
+def places(text, words):
     """Return where words are in a text of letters and signs."""
     return [found.span() for found in re.finditer(r"[^\W_]+", text) if found.group().lower() in words]
 
 
-def excerpt(text: str, matches: Sequence[tuple[int, int]]) -> Shown:
+def excerpt(text, matches):
     """Return the sentences that hold most of the matched words, marked; ``…`` stands where text was left out."""
     first = matches[0][0] if matches else None
     pieces = _pieces(text)
     if not pieces:
         return Shown(_marked(text, 0, len(text), matches).strip()[: 2 * EXCERPT_CHARACTERS], first)
     chosen = sorted(_chosen(text, pieces, matches))
-    parts: list[str] = []
+    parts = []
     last = -1
     for number in chosen:
         piece = pieces[number]
@@ -89,21 +86,21 @@ def excerpt(text: str, matches: Sequence[tuple[int, int]]) -> Shown:
     return Shown("".join(parts), next(inside, first))
 
 
-def _ellipsis(is_code: bool, *, behind: bool) -> str:
+def _ellipsis(is_code, *, behind):
     apart = "\n" if is_code else " "
     return f"…{apart}" if behind else f"{apart}…"
 
 
-def _pieces(text: str) -> list[_Piece]:
+def _pieces(text):
     """Return the sentences and the parts of code of a text, without headings and lines that only steer a renderer."""
-    found: list[_Piece] = []
-    headings: list[_Piece] = []
+    found = []
+    headings = []
     is_directive = False
     for start, end, kind in _core.split_sentences(text):
         if kind == "code":
             begin = text.rfind("\n", 0, start) + 1
             if is_directive:  # its options are indented, as its content is
-                begin = _OPTIONS.match(text, begin, end).end()  # type: ignore[union-attr]  # it matches nothing, too
+                begin = _OPTIONS.match(text, begin, end).end()  # it matches nothing, too
             is_directive = False
             if found and found[-1].is_code and not text[found[-1].end : begin].strip():
                 found[-1] = found[-1]._replace(end=end)
@@ -121,15 +118,15 @@ def _pieces(text: str) -> list[_Piece]:
     return found or headings
 
 
-def _may_steer(text: str, start: int, end: int, *, is_directive: bool) -> bool:
+def _may_steer(text, start, end, *, is_directive):
     """Return whether lines of a sentence may only steer a renderer."""
     begin = text.rfind("\n", max(0, start - MAX_LINE), start) + 1
     return (begin > 0 or start <= MAX_LINE) and (is_directive or _SIGNS.search(text, begin, end) is not None)
 
 
-def _without_marks(text: str, start: int, end: int, *, is_directive: bool) -> tuple[list[_Piece], bool]:
+def _without_marks(text, start, end, *, is_directive):
     """Return the lines of a sentence that are for readers, and whether the last line belongs to a directive."""
-    kept: list[_Piece] = []
+    kept = []
     for part in re.finditer(r"[^\n]+", text[start:end]):
         first, last = start + part.start(), start + part.end()
         # A sentence may begin in the middle of its line.
@@ -154,22 +151,22 @@ def _without_marks(text: str, start: int, end: int, *, is_directive: bool) -> tu
     return kept, is_directive
 
 
-def _chosen(text: str, pieces: Sequence[_Piece], matches: Sequence[tuple[int, int]]) -> Iterator[int]:
+def _chosen(text, pieces, matches):
     """Yield the numbers of the pieces that are shown."""
     if sum(one.end - one.start for one in pieces) <= EXCERPT_CHARACTERS:
         yield from range(len(pieces))
         return
     sizes = [min(one.end - one.start, EXCERPT_CHARACTERS) for one in pieces]
-    words: dict[int, set[str]] = {}
+    words = {}
     starts = [one.start for one in pieces]
     for at, behind in matches:
         number = bisect_right(starts, at) - 1
         if number >= 0 and behind <= pieces[number].end:
             words.setdefault(number, set()).add(text[at:behind].lower()[:STEM_LETTERS])
-    room, shown_words = EXCERPT_CHARACTERS, set[str]()
-    taken: set[int] = set()
+    room, shown_words = EXCERPT_CHARACTERS, set()
+    taken = set()
     first = max(words, key=lambda number: (len(words[number]), -number), default=0)
-    best: int | None = first
+    best = first
     while best is not None:
         taken.add(best)
         room -= sizes[best]
@@ -189,7 +186,7 @@ def _chosen(text: str, pieces: Sequence[_Piece], matches: Sequence[tuple[int, in
     yield from taken
 
 
-def _cut(text: str, piece: _Piece, matches: Sequence[tuple[int, int]]) -> tuple[int, int]:
+def _cut(text, piece, matches):
     """Return which part of a piece is shown: all of it, or that around its first match if it is very long."""
     start, end, is_code = piece
     first = next((at for at, behind in matches if at >= start and behind <= end), start)
@@ -209,7 +206,7 @@ def _cut(text: str, piece: _Piece, matches: Sequence[tuple[int, int]]) -> tuple[
     return begin, begin + last if last and begin + last > first else stop
 
 
-def _marked(text: str, start: int, end: int, matches: Sequence[tuple[int, int]]) -> str:
+def _marked(text, start, end, matches):
     """Return a part of a text with its matches marked, unless the text marks them already."""
     parts, done = [], start
     for first, last in matches:

@@ -3,10 +3,7 @@
 Letters of names are equal in either case for ASCII alone, as HTML has it: hence the flag ``(?ai:...)``.
 """
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator
 from html import unescape
 from string import ascii_lowercase, ascii_uppercase
 from typing import Literal, NamedTuple
@@ -38,13 +35,13 @@ _ALTERNATIVE_TEXT = re.compile(r"""(?<!\S)(?ai:alt)\s*+=\s*+(?:"([^"]*+)"|'([^']
 _STRUCTURE = re.compile(r"^(#{1,6}(?= |$)|`{3,}|~{3,}|=++ ?$|-++ ?$)", re.MULTILINE)
 
 
-def plain_markdown(html: str) -> tuple[str, str | None]:
+def plain_markdown(html):
     """The Markdown and the title of a page."""
     text, title = _converted(html, without_surroundings=True)
     return (text, title) if text else _converted(html, without_surroundings=False)
 
 
-def _converted(html: str, *, without_surroundings: bool) -> tuple[str, str | None]:
+def _converted(html, *, without_surroundings):
     writer = _Writer(without_surroundings=without_surroundings)
     for token in _tokens(html):
         if token.kind == "start":
@@ -57,7 +54,7 @@ def _converted(html: str, *, without_surroundings: bool) -> tuple[str, str | Non
     return "\n\n".join(writer.blocks), writer.title or writer.first_heading
 
 
-def _surrounds(name: str, attributes: str) -> bool:
+def _surrounds(name, attributes):
     """Whether an element is a menu, a sidebar or the like, by its name, class, id or role."""
     if name in _SURROUNDINGS:
         return True
@@ -75,9 +72,9 @@ class _Token(NamedTuple):
     text: str  # characters, or the attributes of a start
 
 
-def _tokens(html: str) -> Iterator[_Token]:  # noqa: C901, PLR0912 - one branch per kind of token
+def _tokens(html):  # noqa: C901, PLR0912 - one branch per kind of token
     offset, end = 0, len(html)
-    endless: set[str] = set()  # raw elements known to have no further end tag: not searched for again
+    endless = set()  # raw elements known to have no further end tag: not searched for again
     while offset < end:
         opening = html.find("<", offset)
         if opening < 0:
@@ -110,18 +107,18 @@ def _tokens(html: str) -> Iterator[_Token]:  # noqa: C901, PLR0912 - one branch 
                     endless.add(name)
 
 
-def _after(html: str, mark: str, offset: int) -> int:
+def _after(html, mark, offset):
     found = html.find(mark, offset)
     return len(html) if found < 0 else found + len(mark)
 
 
 class _Writer:
-    def __init__(self, *, without_surroundings: bool) -> None:
+    def __init__(self, *, without_surroundings):
         self._without_surroundings = without_surroundings
-        self.blocks: list[str] = []
-        self.title: str | None = None
-        self.first_heading: str | None = None
-        self._pieces: list[str] = []
+        self.blocks = []
+        self.title = None
+        self.first_heading = None
+        self._pieces = []
         self._heading = 0  # level, 0 = none
         self._in_item = False
         self._cells = 0  # of the current table row so far
@@ -130,7 +127,7 @@ class _Writer:
         self._dropped = ""  # the element whose content is being dropped
         self._dropped_depth = 0
 
-    def start(self, name: str, attributes: str) -> None:  # noqa: C901 - one branch per kind of element
+    def start(self, name, attributes):  # noqa: C901 - one branch per kind of element
         """An element begins."""
         if self._dropped:
             self._dropped_depth += name == self._dropped and not attributes.endswith("/")
@@ -159,7 +156,7 @@ class _Writer:
             self._heading = _HEADINGS.get(name, 0)
             self._in_item = self._in_item or name == "li"
 
-    def end(self, name: str) -> None:
+    def end(self, name):
         """An element ends."""
         if self._dropped:
             self._dropped_depth -= name == self._dropped
@@ -171,13 +168,13 @@ class _Writer:
             self.end_block()
             self._in_item = self._in_item and name != "li"
 
-    def add(self, text: str) -> None:
+    def add(self, text):
         """Characters come."""
         if not self._dropped:
             text = _unescaped(text)
             self._pieces.append(text if self._preformatted else re.sub(r"[ \t\r\n\f]+", " ", text))
 
-    def end_block(self) -> None:
+    def end_block(self):
         """Closes the current line, whatever it is, and adds it to the blocks."""
         if self._in_title:  # never closed
             self._end_title()
@@ -194,7 +191,7 @@ class _Writer:
         self._heading = self._cells = 0
         self._preformatted = False
 
-    def _as_block(self, text: str) -> str:
+    def _as_block(self, text):
         if not text:
             return ""
         if self._heading:
@@ -205,7 +202,7 @@ class _Writer:
         text = _STRUCTURE.sub(r"\\\1", text)
         return f"- {text}" if self._in_item else text
 
-    def _end_title(self) -> None:
+    def _end_title(self):
         self._in_title = False
         text = " ".join("".join(self._pieces).split())
         self._pieces.clear()
@@ -213,7 +210,7 @@ class _Writer:
             self.title = text or None
 
 
-def _code_block(text: str) -> str:
+def _code_block(text):
     if not text.strip():
         return ""
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
@@ -221,7 +218,7 @@ def _code_block(text: str) -> str:
     return f"{fence}\n{text}\n{fence}"
 
 
-def _unescaped(text: str) -> str:
+def _unescaped(text):
     try:
         return unescape(text)
     except ValueError:  # a character number of thousands of digits

@@ -1,31 +1,18 @@
 """Programs of tests as processes of their own, made from one that has imported everything: they begin at once."""
 
-from __future__ import annotations
-
 import os
-from typing import TYPE_CHECKING
 
 import psutil
 
 from semlex.proof.children import PRELOADED, PROCESSES, Child
 from tests.support.waiting import until, until_stopped
 
-if TYPE_CHECKING:
-    import signal
-    from collections.abc import Callable
-
+CLIENTS = ("first_use", "killed_client", "migrating_client", "old_model_client", "worker_client")
+SERVERS = ("app", "mcp.http", "mcp.server")
 PROCESSES.set_forkserver_preload(
     [
-        "pytest",
-        *PRELOADED,
-        "semlex.cli.app",
-        "semlex.server.app",
-        "semlex.server.mcp.http",
-        "semlex.server.mcp.server",
-        *(
-            f"tests.support.clients.{name}"
-            for name in ("first_use", "killed_client", "migrating_client", "old_model_client", "worker_client")
-        ),
+        *("pytest", *PRELOADED, "semlex.cli.app", *(f"semlex.server.{name}" for name in SERVERS)),
+        *(f"tests.support.clients.{name}" for name in CLIENTS),
     ]
 )
 
@@ -34,19 +21,19 @@ class Program(Child):
     """A function of a module of `tests.support.clients` in a process of its own."""
 
     @property
-    def is_alive(self) -> bool:
+    def is_alive(self):
         return self._exit_code() is None
 
-    def waits(self, is_there: Callable[[list[str]], bool]) -> bool:
+    def waits(self, is_there):
         """Waits until its words are such, or it has ended; returns whether they are."""
         until(lambda: is_there(self.said.split()) or not self.is_alive, "words of a program")
         return is_there(self.said.split())
 
-    def until_said(self, word: str, times: int = 1) -> None:
+    def until_said(self, word, times=1):
         """Waits until it has said a word so often."""
         assert self.waits(lambda words: words.count(word) >= times), f"it ended without {word!r}: {self.said}"
 
-    def until_stopped(self) -> None:
+    def until_stopped(self):
         """Waits until it has stopped itself."""
         try:
             until_stopped(self.pid)
@@ -54,10 +41,10 @@ class Program(Child):
             error.add_note(f"it said: {self.said}")
             raise
 
-    def send(self, number: signal.Signals) -> None:
+    def send(self, number):
         os.kill(self.pid, number)
 
-    def kill(self) -> None:
-        """Kills it, wherever it is, and waits until it is gone."""
+    def kill(self):
+        """Kills it, and waits until it is gone."""
         self._process.kill()
         self.ended()

@@ -10,6 +10,6 @@ SAME_SURROUNDINGS = settings(OWN_ROWS)
 """A fixture sets what surrounds the examples, and no example changes that."""
 
 
-def examples(usual: int) -> int:
+def examples(usual):
     """Return the number of examples of a property that usually has so many: fewer if all properties have fewer."""
     return min(usual, max(1, usual * settings.default.max_examples // settings.get_profile("default").max_examples))

@@ -1,51 +1,20 @@
 """Quotes of a passage: true ones in every spelling that counts as the same, altered and invented ones."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Sequence
-from random import Random
 
 from semlex.types.answers import Context, ContextSource
 from semlex.types.results import SearchResults
 
 WORDS = [
-    "key",
-    "vault",
-    "policy",
-    "rotate",
-    "ninety",
-    "days",
-    "retry",
-    "wait",
-    "seconds",
-    "server",
-    "answer",
-    "limit",
-    "quote",
-    "page",
-    "straße",
-    "naïve",
-    "ﬁle",
-    "non-blocking",
-    "can't",
-    "version",
-    "8.5",
-    "1,000",
-    "os.path",
-    "snake_case",
-    "“quoted”",
-    "(bracket)",
-    "end.",
-    "stop,",
-    "semi;",
-    "co\xadoperate",
-]
+    "key", "vault", "policy", "rotate", "ninety", "days", "retry", "wait", "seconds", "server", "answer", "limit",
+    "quote", "page", "straße", "naïve", "ﬁle", "non-blocking", "can't", "version", "8.5", "1,000", "os.path",
+    "snake_case", "“quoted”", "(bracket)", "end.", "stop,", "semi;", "co\xadoperate",
+]  # fmt: skip
 MISSING = ("zebra", "quagga", "okapi", "tapir")
 KINDS = ("exact", "normalised", "altered", "not found", "unknown source")
 
 
-def passage(random: Random, words: int = 60) -> str:
+def passage(random, words=60):
     """A text whose words are all told apart by what stands beside them."""
     drawn = [
         f"{random.choice(WORDS)}" if random.random() < 0.6 else f"w{random.randrange(10**6)}" for _ in range(words)
@@ -54,7 +23,7 @@ def passage(random: Random, words: int = 60) -> str:
     return "".join(word + blank for word, blank in zip(drawn, blanks, strict=True)).strip()
 
 
-def context_of(texts: Sequence[str], first_line: int = 1) -> Context:
+def context_of(texts, first_line=1):
     """A context with a source for each text; each stands 1,000 characters into its document."""
     sources = [
         ContextSource(number, f"{number}.md", "", text, (f"{number}",), first_line, None, 1000, 1000 + len(text))
@@ -63,7 +32,7 @@ def context_of(texts: Sequence[str], first_line: int = 1) -> Context:
     return Context("\n".join(texts), tuple(sources), 1, (), SearchResults())
 
 
-def true_quote(random: Random, text: str) -> str:
+def true_quote(random, text):
     """A few words of a text as they stand there."""
     words = list(re.finditer(r"\S+", text))
     count = random.randint(3, 12)
@@ -71,7 +40,7 @@ def true_quote(random: Random, text: str) -> str:
     return text[words[first].start() : words[first + count - 1].end()]
 
 
-def other_spelling(random: Random, quote: str) -> str:
+def other_spelling(random, quote):
     """The same words: with other blanks, quotation marks, case, hyphenation and marks at the ends."""
     changes = (
         str.upper,
@@ -88,7 +57,7 @@ def other_spelling(random: Random, quote: str) -> str:
     return quote
 
 
-def altered_quote(random: Random, quote: str) -> str:
+def altered_quote(random, quote):
     """The quote with one word changed, left out in the middle, or added."""
     words = quote.split()
     at = random.randrange(1, len(words) - 1)
@@ -102,6 +71,6 @@ def altered_quote(random: Random, quote: str) -> str:
     return " ".join(words)
 
 
-def invented_quote(random: Random, quote: str) -> str:
+def invented_quote(random, quote):
     """Words of which most are not there."""
     return " ".join([*random.choices(MISSING, k=3), *quote.split()[:2], *random.choices(MISSING, k=2)])

@@ -1,17 +1,13 @@
 """Pictures of the page for the documentation: ``python -m tests.support.screenshots [FOLDER]``."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlencode
 
 from tests.support.browser import browser_of, required_executable
@@ -25,7 +21,7 @@ OPEN_SCORE = "document.querySelector('.score summary').click()"
 ASK_WHY = "document.getElementById('missing').value = 'filters.md'; document.querySelector('.why button').click()"
 HITS = "document.querySelectorAll('.hits > li').length > 0"
 # Name of the file -> width, height, scheme, what the address says, what is done, and what is waited for.
-SHOTS: dict[str, tuple[int, int, str, dict[str, str], str, str]] = {
+SHOTS = {
     f"{name}{'-dark' if scheme == 'dark' else ''}": (width, height, scheme, place, does, until)
     for name, width, height, place, does, until in (
         ("page", 1200, 580, {"q": QUESTION, "w": "0.5"}, OPEN_SCORE, HITS),
@@ -36,18 +32,17 @@ SHOTS: dict[str, tuple[int, int, str, dict[str, str], str, str]] = {
 
 
 @contextmanager
-def serving(folder: Path) -> Iterator[str]:
+def serving(folder):
     """The address of `semlex ui` on the project's documentation."""
     environment = {**os.environ, "SEMLEX_DATA_DIR": str(folder / "data"), "SEMLEX_KEEP_ALIVE": "0"}
     command = [sys.executable, "-m", "semlex"]
-    done: dict[str, Any] = {"env": environment, "cwd": folder, "stdout": subprocess.DEVNULL}
+    done = {"env": environment, "cwd": folder, "stdout": subprocess.DEVNULL}
     folders = (str(ROOT / "docs" / part) for part in ("how-to", "reference", "explanation"))
     subprocess.run([*command, "index", *folders, "-c", COLLECTION], check=True, **done)
     with subprocess.Popen(
         [*command, "ui", "-c", COLLECTION, "--judgements", "judged"],
         env=environment, cwd=folder, stderr=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
-        assert process.stderr is not None
         try:
             found = re.search(r"http://[^/\s]+", process.stderr.readline())
             assert found is not None, process.stderr.read()
@@ -57,7 +52,7 @@ def serving(folder: Path) -> Iterator[str]:
             process.communicate(timeout=60)
 
 
-def take(folder: Path) -> None:
+def take(folder):
     """Makes every picture."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as work:
@@ -65,7 +60,7 @@ def take(folder: Path) -> None:
         _take(Path(work), folder)
 
 
-def _take(work: Path, folder: Path) -> None:
+def _take(work, folder):
     with serving(work) as address, browser_of(required_executable()) as browser:
         for name, (width, height, scheme, place, does, until) in SHOTS.items():
             with browser.page(width, height, scheme=scheme) as page:

@@ -1,21 +1,15 @@
 """A second migration, as a later version of semlex would bring one."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Sequence
-from typing import Any
-
 from psycopg import sql
 
 from semlex.store.schema import migrations
-from semlex.store.schema.names import Names
 
 
-def registry(schema: str) -> Sequence[sql.Composed]:
+def registry(schema):
     return (sql.SQL("ALTER TABLE {} ADD COLUMN colour text").format(sql.Identifier(schema, "collection")),)
 
 
-def collection(names: Names) -> Sequence[sql.Composed]:
+def collection(names):
     """Changes two tables, so that a migration can be met between them."""
     return (
         sql.SQL("ALTER TABLE {} ADD COLUMN colour text").format(names.source),
@@ -23,7 +17,7 @@ def collection(names: Names) -> Sequence[sql.Composed]:
     )
 
 
-def install(set_attribute: Callable[[Any, str, Any], None] = setattr) -> None:
+def install(set_attribute=setattr):
     """Makes this process one of the later version; tests give `MonkeyPatch.setattr`."""
     set_attribute(migrations, "REGISTRY", (*migrations.REGISTRY, registry))
     set_attribute(migrations, "COLLECTION", (*migrations.COLLECTION, collection))

@@ -3,15 +3,11 @@
 ``python -m tests.support.servers NAME...`` gets what they need, and says what this machine lacks.
 """
 
-from __future__ import annotations
-
 import platform
 import shutil
 import socket
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,7 +20,7 @@ from semlex.proof.interruptions import address_of_both
 from semlex.store.postgres.embedded.folder import find_installations, server_account
 from semlex.store.proving import set_server, waits_for_standby
 from tests.support.databases import ServerAddress
-from tests.support.folders import ROOT, TEMPORARY
+from tests.support.folders import ROOT, TEMPORARY, new_open_folder
 from tests.support.throwaway_servers import throwaway_server
 from tests.support.waiting import until
 
@@ -47,29 +43,27 @@ class LackingError(Exception):
 # --- programs -------------------------------------------------------------------------------------------------------
 
 
-def major_of(name: str) -> int:
+def major_of(name):
     """The version of the server of a name."""
     if name not in NAMES:
         raise LackingError(f"no server is called {name!r}; known: {', '.join(NAMES)}")
     return 15 if name == OWN else VERSIONS.get(name, max(VERSIONS.values()))  # the only one with TLS
 
 
-def programs_of(major: int) -> tuple[Path, str]:
+def programs_of(major):
     """The folder of a version's programs with their libraries, and the place of ``bin`` in it; gets them if need be."""
     if major in OF_THE_WHEEL:
         folder = find_installations(server_account(Path("/nowhere")))[major].parent
         return folder.parent.parent, str(folder.relative_to(folder.parent.parent))
     if major == 17:
         if (sys.platform, platform.machine()) != ("linux", "x86_64"):
-            raise LackingError(
-                "there are no programs of Postgres 17 with pgvector for this machine; name other servers"
-            )
+            raise LackingError("Postgres 17 with pgvector is not available for this machine; name other servers")
         fetch(STATE / "bm25-server")
         return STATE / "bm25-server", PROGRAMS
     return _postgres_15(), str(SYSTEM_15).lstrip("/")
 
 
-def _postgres_15() -> Path:
+def _postgres_15():
     """A copy of the system's Postgres 15, with pgvector compiled for it."""
     made = STATE / "postgres-15"
     if (made / "made").exists():
@@ -94,7 +88,7 @@ def _postgres_15() -> Path:
     return made
 
 
-def _source_of_pgvector(folder: Path) -> Path:
+def _source_of_pgvector(folder):
     """The source package of pgvector, from where this machine gets its other packages."""
     for name in ("sources", "lists/partial", "cache/archives/partial"):
         (folder / name).mkdir(parents=True)
@@ -121,7 +115,7 @@ def _source_of_pgvector(folder: Path) -> Path:
     return unpacked
 
 
-def pgbouncer() -> str:
+def pgbouncer():
     """The path of PgBouncer."""
     found = shutil.which("pgbouncer", path="/usr/sbin:/usr/bin:/usr/local/bin:/opt/homebrew/bin")
     if found is None:
@@ -129,7 +123,7 @@ def pgbouncer() -> str:
     return found
 
 
-def prepare(names: Sequence[str]) -> None:
+def prepare(names):
     """Gets what servers need, before several processes of the tests start them."""
     for name in names:
         programs_of(major_of(name))
@@ -142,14 +136,14 @@ def prepare(names: Sequence[str]) -> None:
 # --- servers --------------------------------------------------------------------------------------------------------
 
 
-def free_port() -> int:
+def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 @contextmanager
-def running(name: str) -> Iterator[ServerAddress]:
+def running(name):
     """Runs a server of a name on the loopback interface, until the end of the block."""
     settings = {
         # Thrown away, and statistics that a background process takes at some moment would change plans by chance.
@@ -178,7 +172,7 @@ def running(name: str) -> Iterator[ServerAddress]:
 
 
 @contextmanager
-def _standby(primary: str, tree: Path, place: str, settings: Mapping[str, str]) -> Iterator[str]:
+def _standby(primary, tree, place, settings):
     """Runs a standby that shows every commit of the primary before the primary reports it as done."""
     # The primary keeps rows that a search on the standby still sees: a conflict would send that search to the primary.
     own = {**settings, "port": str(free_port()), "hot_standby_feedback": "on"}
@@ -190,49 +184,39 @@ def _standby(primary: str, tree: Path, place: str, settings: Mapping[str, str]) 
 
 
 @contextmanager
-def _pooled(url: str) -> Iterator[str]:
+def _pooled(url):
     """Runs PgBouncer in transaction mode before a server on a Unix socket; yields the address of the same database."""
     parts, port = conninfo_to_dict(url), free_port()
-    folder = Path(tempfile.mkdtemp(prefix="semlex-bouncer-", dir=TEMPORARY))
-    folder.chmod(0o755)
-    (folder / "users").write_text('"postgres" ""\n')
-    (folder / "pgbouncer.ini").write_text(
-        f"""[databases]
-* = host={parts["host"]} port={parts["port"]}
-[pgbouncer]
-listen_addr = 127.0.0.1
-listen_port = {port}
-unix_socket_dir =
-auth_type = trust
-auth_file = {folder / "users"}
-pool_mode = transaction
-default_pool_size = 20
-max_client_conn = 1000
-"""
-    )
-    account = server_account(folder / "data")
-    log = (folder / "log").open("wb")
-    process = subprocess.Popen(
-        [pgbouncer(), str(folder / "pgbouncer.ini")],
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=log,
-        user=None if account is None else account.uid,
-        group=None if account is None else account.gid,
-        extra_groups=None if account is None else [],
-    )
-    try:
-        pooled = make_conninfo(url, host="127.0.0.1", port=port)
-        until(lambda: _answers(pooled, process, folder / "log"))
-        yield pooled
-    finally:
-        process.terminate()
-        process.wait()
-        log.close()
-        shutil.rmtree(folder, ignore_errors=True)
+    with new_open_folder() as folder, (folder / "log").open("wb") as log:
+        settings = {
+            "listen_addr": "127.0.0.1",
+            "listen_port": port,
+            "unix_socket_dir": "",
+            "auth_type": "trust",
+            "auth_file": folder / "users",
+            "pool_mode": "transaction",
+            "default_pool_size": 20,
+            "max_client_conn": 1000,
+        }
+        lines = [f"{name} = {value}" for name, value in settings.items()]
+        server = f"* = host={parts['host']} port={parts['port']}"
+        (folder / "users").write_text('"postgres" ""\n')
+        (folder / "pgbouncer.ini").write_text("\n".join(["[databases]", server, "[pgbouncer]", *lines, ""]))
+        account = server_account(folder / "data")
+        other = {} if account is None else {"user": account.uid, "group": account.gid, "extra_groups": []}
+        process = subprocess.Popen(
+            [pgbouncer(), folder / "pgbouncer.ini"], stdin=subprocess.DEVNULL, stdout=log, stderr=log, **other
+        )
+        try:
+            pooled = make_conninfo(url, host="127.0.0.1", port=port)
+            until(lambda: _answers(pooled, process, folder / "log"))
+            yield pooled
+        finally:
+            process.terminate()
+            process.wait()
 
 
-def _answers(url: str, process: subprocess.Popen[bytes], log: Path) -> bool:
+def _answers(url, process, log):
     if process.poll() is not None:
         raise RuntimeError(f"PgBouncer ended: {log.read_text()}")
     try:

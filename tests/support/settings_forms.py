@@ -1,14 +1,10 @@
 """Settings drawn at random, and the forms in which people write them; a world of its own for each reading."""
 
-from __future__ import annotations
-
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import strategies as st
@@ -19,7 +15,7 @@ LETTERS = st.characters(exclude_categories=("Cc", "Cs"))
 TEXTS = st.text(LETTERS, min_size=1, max_size=12).filter(lambda text: text == text.strip())
 PATHS = st.text("abc é'\"\\", min_size=1, max_size=8).map(lambda name: Path("/srv") / name)
 MODELS = st.sampled_from(["static", "none", "openai:x", "http://127.0.0.1:1/v1#m", "a/b:c"])
-VALUES: dict[str, st.SearchStrategy[Any]] = {
+VALUES = {
     "data_dir": PATHS,
     "calibration": PATHS,
     "fallback_folder": PATHS,
@@ -62,8 +58,7 @@ SETTINGS_DRAWN = st.lists(st.sampled_from(NAMES), unique=True, max_size=12).flat
 )
 
 
-def toml(value: Any) -> str:
-    """A value as somebody would write it."""
+def toml(value):
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (int, float)):
@@ -73,11 +68,11 @@ def toml(value: Any) -> str:
     return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def flat(values: Mapping[str, Any]) -> str:
+def flat(values):
     return "".join(f"{name} = {toml(value)}\n" for name, value in values.items())
 
 
-def in_sections(values: Mapping[str, Any], key: int = 0, above: str = "") -> str:
+def in_sections(values, key=0, above=""):
     """By sections, each under one of its names there."""
     lines = []
     for section, keys in SECTIONS.items():
@@ -88,10 +83,10 @@ def in_sections(values: Mapping[str, Any], key: int = 0, above: str = "") -> str
     return "\n".join(lines) + "\n"
 
 
-def as_json(values: Mapping[str, Any]) -> str:
+def as_json(values):
     """The ``rag`` section of a settings.json."""
 
-    def camel(name: str) -> str:
+    def camel(name):
         first, *others = name.split("_")
         return first + "".join(other.capitalize() for other in others)
 
@@ -99,20 +94,15 @@ def as_json(values: Mapping[str, Any]) -> str:
     return json.dumps({"other": {"top_k": "x"}, "rag": {camel(name): value for name, value in plain.items()}})
 
 
-def variables(values: Mapping[str, Any], prefix: str = "SEMLEX_") -> dict[str, str]:
+def variables(values):
     return {
-        f"{prefix}{name.upper()}": ",".join(value) if isinstance(value, tuple) else str(value)
+        f"SEMLEX_{name.upper()}": ",".join(value) if isinstance(value, tuple) else str(value)
         for name, value in values.items()
     }
 
 
 @contextmanager
-def world(
-    environment: Mapping[str, str] | None = None,
-    own: str = "",
-    files: Mapping[str, str] | None = None,
-    name: str = "config.toml",
-) -> Iterator[Path]:
+def world(environment=None, own="", files=None, name="config.toml"):
     """A working directory with files, an own settings file, and an environment without other settings."""
     with tempfile.TemporaryDirectory() as made, pytest.MonkeyPatch.context() as patch:
         for variable in list(os.environ):

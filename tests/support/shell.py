@@ -1,7 +1,5 @@
 """The command line for the tests: in this process, or as one of its own."""
 
-from __future__ import annotations
-
 import atexit
 import io
 import json
@@ -13,7 +11,6 @@ from contextlib import suppress
 from contextvars import Context
 from pathlib import Path
 from runpy import run_module
-from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 
@@ -23,15 +20,10 @@ from tests.support.programs import PROCESSES
 from tests.support.replicas import has_standby
 from tests.support.waiting import LIMIT
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    Run = Callable[[tuple[str, ...], dict[str, str], Path], subprocess.CompletedProcess[str]]
-
 PAGE = "# Keys\n\n## Rotation\n\nRotate a key every ninety days.\n\n## Storage\n\nKeys are stored in a vault.\n"
 
 
-def two_documents(folder: Path) -> Path:
+def two_documents(folder):
     """Makes the folder ``docs`` with two documents."""
     docs = folder / "docs"
     docs.mkdir()
@@ -40,50 +32,31 @@ def two_documents(folder: Path) -> Path:
     return docs
 
 
-def run_process(
-    arguments: tuple[str, ...], environment: dict[str, str], folder: Path
-) -> subprocess.CompletedProcess[str]:
+def run_process(arguments, environment, folder):
     """`semlex` as a process of its own, made from one that has imported it: it begins at once."""
     with tempfile.TemporaryDirectory(dir=TEMPORARY) as said:
         files = [Path(said, name) for name in ("stdout", "stderr")]
         process = PROCESSES.Process(target=_be, args=("semlex", arguments, environment, folder, files))
         process.start()
         process.join()
-        assert process.exitcode is not None
         out, err = (file.read_text(encoding="utf-8") for file in files)
     return subprocess.CompletedProcess(list(arguments), process.exitcode, out, err)
 
 
-def run_fresh(
-    arguments: tuple[str, ...], environment: dict[str, str], folder: Path
-) -> subprocess.CompletedProcess[str]:
-    """The same from the interpreter's first step on, which takes half a second."""
-    command = [sys.executable, "-m", "semlex", *arguments]
-    return subprocess.run(
-        command, env=environment, cwd=folder, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
-    )
+def run_fresh(arguments, environment, folder, below=()):
+    """The same from the interpreter's first step on, which takes half a second; `below` is a command that runs it."""
+    given = {"env": environment, "cwd": folder, "stdin": subprocess.DEVNULL}
+    command = [*below, sys.executable, "-m", "semlex", *arguments]
+    return subprocess.run(command, **given, capture_output=True, text=True, check=False)
 
 
 class Started:
     """`semlex` as such a process that goes on, with its streams, as `subprocess.Popen` has them.
 
-    Args:
-        arguments: Of the command line.
-        environment: Its variables.
-        folder: Where it runs.
-        module: What else it is than the command: a module of `tests.support.clients`.
-        text: Whether its streams are texts, not bytes.
+    `module` is what else it is than the command: a module of `tests.support.clients`.
     """
 
-    def __init__(
-        self,
-        arguments: tuple[str, ...],
-        environment: Mapping[str, str] = os.environ,
-        folder: Path = ROOT,
-        *,
-        module: str = "semlex",
-        text: bool = True,
-    ) -> None:
+    def __init__(self, arguments, environment=os.environ, folder=ROOT, *, module="semlex", text=True):
         environment = dict(environment)
         (its_in, given), (out, its_out), (err, its_err) = (PROCESSES.Pipe(duplex=False) for _ in range(3))
         theirs = [its_in, its_out, its_err]
@@ -97,24 +70,23 @@ class Started:
             pipe.close()
 
     @property
-    def pid(self) -> int:
-        assert self._process.pid is not None
+    def pid(self):
         return self._process.pid
 
     @property
-    def returncode(self) -> int | None:
+    def returncode(self):
         return self._process.exitcode
 
-    def send_signal(self, number: int) -> None:
+    def send_signal(self, number):
         if self.returncode is None:
             os.kill(self.pid, number)
 
-    def wait(self) -> int:
+    def wait(self):
         self._process.join(LIMIT)
         assert self.returncode is not None, "it does not end"
         return self.returncode
 
-    def communicate(self) -> tuple[Any, Any]:
+    def communicate(self):
         """What it still writes, to both streams, until it has ended."""
         self.stdin.close()
         with self.stdout, self.stderr:
@@ -122,7 +94,7 @@ class Started:
         self.wait()
         return said
 
-    def close(self) -> None:
+    def close(self):
         self._process.kill()
         self.wait()
         for stream in (self.stdin, self.stdout, self.stderr):
@@ -130,16 +102,14 @@ class Started:
                 stream.close()
         self._process.close()
 
-    def __enter__(self) -> Self:
+    def __enter__(self):
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self.close()
 
 
-def _be(
-    module: str, arguments: tuple[str, ...], environment: Mapping[str, str], folder: Path, streams: list[Any]
-) -> None:
+def _be(module, arguments, environment, folder, streams):
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)
@@ -151,7 +121,7 @@ def _be(
     try:
         run_module(module, run_name="__main__")
     finally:
-        atexit._run_exitfuncs()  # type: ignore[attr-defined] - which such processes do not
+        atexit._run_exitfuncs()  # which such processes do not
 
 
 # Linux counts what a process held between its fork and its exec to it, so that the child of a large process has a large
@@ -165,32 +135,20 @@ sys.exit(code)
 """
 
 
-def measured(
-    arguments: tuple[str, ...], environment: dict[str, str], folder: Path
-) -> tuple[subprocess.CompletedProcess[str], int]:
-    """`semlex` as a process of its own, and the most memory that it, or a process that it has started, ever had."""
-    command = [sys.executable, "-m", "semlex", *arguments]
+def measured(arguments, environment, folder):
+    """As `run_fresh`, and the most memory that the process, or one that it has started, ever had."""
     with tempfile.NamedTemporaryFile("r") as peak:
-        done = subprocess.run(
-            [sys.executable, "-I", "-S", "-c", WITH_PEAK, peak.name, *command],
-            env=environment, cwd=folder, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
-        return done, int(peak.read())
+        below = [sys.executable, "-I", "-S", "-c", WITH_PEAK, peak.name]
+        return run_fresh(arguments, environment, folder, below), int(peak.read())
 
 
-def run_here(
-    arguments: tuple[str, ...], environment: Mapping[str, str] = os.environ, folder: Path | str = ".", given: str = ""
-) -> subprocess.CompletedProcess[str]:
+def run_here(arguments, environment=os.environ, folder=".", given=""):
     """`semlex` in this process: what most tests want, and without half a second of imports and models.
 
-    Args:
-        arguments: Of the command line.
-        environment: Its variables.
-        folder: Where it runs.
-        given: What stands on its standard input, which is no terminal; lone surrogates are bytes.
+    `given` is its standard input, which is not a terminal; lone surrogates are bytes.
     """
     streams = {name: io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for name in ("stdout", "stderr")}
-    code: Any = 0
+    code = 0
     with pytest.MonkeyPatch.context() as patch:
         for name in os.environ.keys() - environment.keys():
             patch.delenv(name)
@@ -211,15 +169,9 @@ def run_here(
 
 
 class Shell:
-    """Runs `semlex` against a database.
+    """Runs `semlex` against a database: by `run_here` or `run_process`."""
 
-    Args:
-        url: The database.
-        folder: Where it runs.
-        run: How: `run_here` or `run_process`.
-    """
-
-    def __init__(self, url: str, folder: Path, run: Run = run_here) -> None:
+    def __init__(self, url, folder, run=run_here):
         self.folder = folder
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith("SEMLEX_")}
         # `serve token add` writes beside the user's settings; servers of other tests would then need tokens.
@@ -229,17 +181,17 @@ class Shell:
             self.environment["SEMLEX_READ_FROM"] = "replica"
         self._run = run
 
-    def __call__(self, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    def __call__(self, *arguments, code=0):
         done = self._run(arguments, self.environment, self.folder)
         assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
         assert "Traceback" not in done.stderr
         return done
 
-    def start(self, *arguments: str, **variables: str) -> Started:
+    def start(self, *arguments, **variables):
         """Starts a command that goes on, with further variables."""
         return Started(arguments, {**self.environment, **variables}, self.folder)
 
-    def objects(self, *arguments: str, code: int = 0) -> list[dict[str, Any]]:
+    def objects(self, *arguments, code=0):
         done = self(*arguments, "--json", code=code)
         assert done.stderr == ""
         return [json.loads(line) for line in done.stdout.splitlines()]

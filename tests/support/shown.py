@@ -1,15 +1,11 @@
 """The page in a browser, with what tests do on it."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import urlencode
 
-from tests.support.browser import Browser, Page
+from tests.support.browser import Browser
 
 ORDER = "[...document.querySelectorAll('.hits > li')].map((item) => item.dataset.id)"
 # In place of the browser's own: calls that wait until `ring`.
@@ -41,13 +37,11 @@ class Shown:
     collection: str
 
     @contextmanager
-    def at(self, view: str = "search", *, told: bool = True, **place: Any) -> Iterator[Page]:
+    def at(self, view="search", *, told=True, **place):
         """The page at a place; afterwards it has said nothing wrong, and asked nobody but its server.
 
-        Args:
-            view: Name of the view.
-            told: Whether what the browser says of refused requests is wrong, too.
-            place: What the address says; `width`, `height`, `scheme` and `reduced` are those of the window.
+        What the browser says of refused requests is wrong, too, unless `told` is False. `place` is what the address
+        says; `width`, `height`, `scheme` and `reduced` are those of the window.
         """
         window = {name: place.pop(name) for name in ("width", "height", "scheme", "reduced") if name in place}
         with self.browser.page(**window) as page:
@@ -60,46 +54,43 @@ class Shown:
             assert {one for one in page.requests if not one.startswith((f"{self.address}/", "blob:"))} == set()
 
     @contextmanager
-    def asking(self, question: str, **place: Any) -> Iterator[Page]:
+    def asking(self, question, **place):
         """The page with the hits of a question."""
         with self.at(q=question, **place) as page:
             page.wait(HAS_HITS)
             yield page
 
 
-def slide(page: Page, weight: float) -> None:
-    """Moves the slider."""
+def slide(page, weight):
     page.value(f"document.getElementById('weight').value = '{weight}'")
     page.value("document.getElementById('weight').dispatchEvent(new Event('input'))")
 
 
-def order(page: Page) -> list[str]:
+def order(page):
     """Ids of the hits, from above."""
-    found: list[str] = page.value(ORDER)
-    return found
+    return page.value(ORDER)
 
 
-def hold(page: Page, path: str) -> None:
+def hold(page, path):
     """Keeps the page's requests of a path until `release`."""
     page.value(f"({HELD})({json.dumps(path)})")
 
 
-def release(page: Page) -> dict[str, Any]:
+def release(page):
     """Sends the request that was made last, and returns its body when it is answered."""
     page.wait("window.held.length > 0")
     answered = page.value("window.answered")
-    body: str | None = page.value("(() => { const last = window.held.pop(); last.go(); return last.body; })()")
+    body = page.value("(() => { const last = window.held.pop(); last.go(); return last.body; })()")
     page.wait(f"window.answered > {answered}")
     return json.loads(body or "{}")
 
 
-def show_all(page: Page) -> None:
-    """Shows every candidate."""
+def show_all(page):
     while page.value("!document.querySelector('.more').hidden"):
         click(page, ".more")
 
 
-def click(page: Page, selector: str, text: str = "") -> None:
+def click(page, selector, text=""):
     """Clicks the first of the elements whose text begins so."""
     found = page.value(
         f"(() => {{ const all = [...document.querySelectorAll({json.dumps(selector)})];"
@@ -109,11 +100,10 @@ def click(page: Page, selector: str, text: str = "") -> None:
     assert found, (selector, text)
 
 
-def candidates(page: Page, question: str) -> dict[str, Any]:
+def candidates(page, question):
     """What the server answers to the page's own request."""
     body = json.dumps(json.dumps({"query": question, "depth": 50}))
-    found: dict[str, Any] = page.value(
+    return page.value(
         "(async () => (await fetch('/v1/candidates', { method: 'POST', headers: {'Content-Type': 'application/json'},"
         f" body: {body} }})).json())()"
     )
-    return found

@@ -1,10 +1,7 @@
 """Spans that the SDK of OpenTelemetry keeps in memory."""
 
-from __future__ import annotations
-
 import json
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 from unittest import mock
 
 from opentelemetry import trace
@@ -14,37 +11,32 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from semlex.telemetry import ERROR_TYPE, SPANS, TRACER
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from opentelemetry.sdk.trace import ReadableSpan
-
 DECLARED = [{*work.value[1:], *names, ERROR_TYPE} for work, (_, _, names) in SPANS.items()]
 
 
 class Spans:
     """What was recorded, and a tracer for spans of a test's own."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self._kept = InMemorySpanExporter()
         self.provider = TracerProvider(shutdown_on_exit=False)
         self.provider.add_span_processor(SimpleSpanProcessor(self._kept))
         self.tracer = self.provider.get_tracer("test")
 
-    def all(self) -> list[ReadableSpan]:
+    def all(self):
         return list(self._kept.get_finished_spans())
 
-    def named(self, beginning: str) -> list[ReadableSpan]:
+    def named(self, beginning):
         return [one for one in self.all() if one.name.startswith(beginning)]
 
-    def forget(self) -> None:
+    def forget(self):
         self._kept.clear()
 
-    def text(self) -> str:
+    def text(self):
         """All that an exporter would send."""
         return json.dumps([json.loads(one.to_json()) for one in self.all()])
 
-    def path(self, one: ReadableSpan) -> list[str]:
+    def path(self, one):
         """Names from the outermost span to this one."""
         by_id = {span.context.span_id: span for span in self.all()}
         names = [one.name]
@@ -55,7 +47,7 @@ class Spans:
 
 
 @contextmanager
-def recorded() -> Iterator[Spans]:
+def recorded():
     """A program that has set OpenTelemetry up, for a while: its own way sets it for the whole process.
 
     At the end, every span of semlex has only attributes that are declared for its kind.

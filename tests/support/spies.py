@@ -1,21 +1,16 @@
 """What functions of the product are given and return, while they work as before."""
 
-from __future__ import annotations
-
 import inspect
 from functools import wraps
-from typing import Any
-
-import pytest
 
 
-def calls_of(patch: pytest.MonkeyPatch, owner: Any, name: str) -> list[dict[str, Any]]:
+def calls_of(patch, owner, name):
     """The arguments, by name, of each call of a function or coroutine function from now on."""
-    real, calls = getattr(owner, name), list[dict[str, Any]]()
+    real, calls = getattr(owner, name), []
     signature = inspect.signature(real)
 
     @wraps(real)
-    def noted(*arguments: Any, **options: Any) -> Any:
+    def noted(*arguments, **options):
         calls.append(signature.bind(*arguments, **options).arguments)
         return real(*arguments, **options)
 
@@ -23,12 +18,12 @@ def calls_of(patch: pytest.MonkeyPatch, owner: Any, name: str) -> list[dict[str,
     return calls
 
 
-def results_of(patch: pytest.MonkeyPatch, owner: Any, name: str) -> list[Any]:
+def results_of(patch, owner, name):
     """What a coroutine function returns from now on."""
-    real, results = getattr(owner, name), list[Any]()
+    real, results = getattr(owner, name), []
 
     @wraps(real)
-    async def noted(*arguments: Any, **options: Any) -> Any:
+    async def noted(*arguments, **options):
         results.append(await real(*arguments, **options))
         return results[-1]
 

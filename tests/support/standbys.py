@@ -1,18 +1,14 @@
 """A primary and its hot standby by streaming replication, on this machine."""
 
-from __future__ import annotations
-
 import os
 import signal
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import psycopg
 
 from semlex.proof.interruptions import address_of_both, copy_for_standby
 from semlex.store.postgres.embedded.server import EmbeddedServer
-from tests.support.embedded_servers import configure, postmaster_pid, server_processes
+from tests.support.embedded_servers import ask, configure, postmaster_pid, server_processes
 from tests.support.waiting import eventually, until
 
 SETTINGS = {
@@ -27,65 +23,57 @@ SETTINGS = {
 
 
 class Pair:
-    """A primary and its standby.
+    """A primary and its standby: the addresses of the same database."""
 
-    Attributes:
-        primary: Address.
-        standby: Address of the same database.
-    """
-
-    def __init__(self, primary: EmbeddedServer, standby: EmbeddedServer) -> None:
+    def __init__(self, primary, standby):
         self.primary, self.standby = primary.url, standby.url
         self._primary_folder, self._standby = primary.folder, standby
 
-    def both(self, **options: str) -> str:
+    def both(self, **options):
         """The address of both, the standby first, which a client tries first."""
         return address_of_both(self.standby, self.primary, **options)
 
-    def stop_primary(self) -> None:
+    def stop_primary(self):
         """Ends the primary as a crash does."""
         _crash(self._primary_folder)
 
-    def stop_standby(self) -> None:
+    def stop_standby(self):
         """Ends the standby as a crash does."""
         _crash(self._standby.folder)
 
-    def start_standby(self) -> None:
+    def start_standby(self):
         """Starts it again after `stop_standby`, at the same address."""
         self._standby.close()
         assert self._standby.start() == self.standby
 
-    def promote(self) -> None:
+    def promote(self):
         """Makes the standby a primary."""
         with psycopg.connect(self.standby, autocommit=True) as connection:
             assert connection.execute("SELECT pg_promote(true, 120)").fetchone() == (True,)
 
-    async def catch_up(self) -> None:
+    async def catch_up(self):
         """Waits until the standby has everything that the primary has written."""
         with psycopg.connect(self.primary, autocommit=True) as connection:
             row = connection.execute("SELECT pg_current_wal_flush_lsn()").fetchone()
-        assert row is not None
         with psycopg.connect(self.standby, autocommit=True) as connection:
             replayed = "SELECT pg_last_wal_replay_lsn() >= %s"
             await eventually(lambda: connection.execute(replayed, row).fetchone() == (True,))
 
-    def conflicts(self) -> int:
+    def conflicts(self):
         """How many searches the standby has ended for the primary's sake."""
-        with psycopg.connect(self.standby, autocommit=True) as connection:
-            row = connection.execute(
-                "SELECT confl_snapshot + confl_lock FROM pg_stat_database_conflicts WHERE datname = current_database()"
-            ).fetchone()
-        assert row is not None
-        return int(row[0])
+        counted = (
+            "SELECT confl_snapshot + confl_lock FROM pg_stat_database_conflicts WHERE datname = current_database()"
+        )
+        return ask(self.standby, counted)
 
 
-def _crash(folder: Path) -> None:
+def _crash(folder):
     os.kill(postmaster_pid(folder), signal.SIGQUIT)
     until(lambda: not server_processes(folder))
 
 
 @contextmanager
-def replicated(folder: Path, make: Callable[[Path], Path]) -> Iterator[Pair]:
+def replicated(folder, make):
     """A pair in a folder; `make` is the fixture `make_server_folder`."""
     made = make(folder / "primary")
     configure(made, **SETTINGS)

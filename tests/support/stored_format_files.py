@@ -6,12 +6,9 @@ The ids are fixed, so making the files again changes no byte, unless the format 
 too, and docs/design/stored-format.md. `test_stored_format.py` reads them.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -26,7 +23,7 @@ IDS = [*range(1, 181), *range(1_000, 1_220), *range(65_537, 65_677)]
 DEAD = [*range(170, 175), *range(1_100, 1_110), 2**40]
 
 
-def terms_of(number: int) -> list[str]:
+def terms_of(number):
     """Terms of the chunk with this number: of one of them most chunks, so that its list has a row of its own."""
     terms = []
     if number % 50 != 49:
@@ -43,7 +40,7 @@ def terms_of(number: int) -> list[str]:
 CHUNKS = {keyword_id: terms_of(number) for number, keyword_id in enumerate(IDS)}
 
 
-def encode() -> tuple[_core.EncodedSegment, bytes]:
+def encode():
     """The segment and the tombstone, as the code that runs makes them."""
     builder = _core.SegmentBuilder()
     for keyword_id, terms in CHUNKS.items():
@@ -51,16 +48,16 @@ def encode() -> tuple[_core.EncodedSegment, bytes]:
     return builder.finish(SEGMENT_ID), _core.encode_tombstone(TOMBSTONE_ID, _core.IdSet(np.array(DEAD)))
 
 
-def files() -> dict[str, bytes]:
+def files():
     """The files by their names; what they hold is told from the texts, not from the bytes."""
     segment, tombstone = encode()
     blobs = {"header": segment.header, "tombstone": tombstone}
     blobs |= {f"row-{number}": data for number, data in enumerate(segment.data)}
-    holding: dict[str, list[tuple[int, int]]] = {}
+    holding = {}
     for keyword_id, terms in CHUNKS.items():
         for term, frequency in Counter(terms).items():
             holding.setdefault(term, []).append((keyword_id, frequency))
-    contents: dict[str, Any] = {
+    contents = {
         "segment_id": SEGMENT_ID.hex(),
         "tombstone_id": TOMBSTONE_ID.hex(),
         "keys": [key.hex() for key in segment.first_terms],

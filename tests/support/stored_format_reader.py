@@ -25,12 +25,12 @@ class DamagedError(Exception):
     """The bytes are not what the page describes."""
 
 
-def demand(fits: bool, what: str) -> None:
+def demand(fits, what):
     if not fits:
         raise DamagedError(what)
 
 
-def open_blob(kind: int, owner: bytes, key: bytes, blob: bytes) -> Content:
+def open_blob(kind, owner, key, blob):
     demand(len(blob) >= 5, "a blob has fewer than 5 bytes")
     covered = bytes([blob[0], kind]) + owner + len(key).to_bytes(8, "little") + key + blob[5:]
     demand(zlib.crc32(covered) == int.from_bytes(blob[1:5], "little"), "checksum")
@@ -41,22 +41,22 @@ def open_blob(kind: int, owner: bytes, key: bytes, blob: bytes) -> Content:
 class Content:
     """Bytes, read from front to back."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data):
         self.data = data
         self.at = 0
 
-    def take(self, count: int) -> bytes:
+    def take(self, count):
         demand(count <= len(self.data) - self.at, "the content ends early")
         self.at += count
         return self.data[self.at - count : self.at]
 
-    def rest(self) -> bytes:
+    def rest(self):
         return self.take(len(self.data) - self.at)
 
-    def end(self) -> None:
+    def end(self):
         demand(self.at == len(self.data), "unexpected bytes follow the content")
 
-    def varint(self, bits: int = 64) -> int:
+    def varint(self, bits=64):
         value = shift = 0
         while True:
             byte = self.take(1)[0]
@@ -71,28 +71,28 @@ class Content:
 class Bits:
     """A stream of bits."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data):
         self.bits = [byte >> place & 1 for byte in data for place in range(8)]
         self.at = 0
 
-    def bit(self) -> int:
+    def bit(self):
         demand(self.at < len(self.bits), "the bits end early")
         self.at += 1
         return self.bits[self.at - 1]
 
-    def number(self, count: int) -> int:
+    def number(self, count):
         return sum(self.bit() << place for place in range(count))
 
-    def unary(self) -> int:
+    def unary(self):
         zeros = 0
         while self.bit() == 0:
             zeros += 1
         return zeros
 
-    def rice(self, k: int) -> int:
+    def rice(self, k):
         return (self.unary() << k) + self.number(k)
 
-    def count(self) -> int:
+    def count(self):
         for zeros in range(16):
             if self.bit() == 1:
                 return zeros
@@ -100,25 +100,25 @@ class Bits:
         demand(value >= 16, "a count is not in its shortest form")
         return value
 
-    def gamma(self) -> int:
+    def gamma(self):
         below = self.unary()
         demand(below < 32, "a number is too large")
         return 2**below + self.number(below)
 
-    def symbol(self, code: Code) -> int:
+    def symbol(self, code):
         length = value = 0
         while (length, value) not in code:
             demand(length < MAX_CODE_BITS, "bits match no symbol of the prefix code")
             length, value = length + 1, 2 * value + self.bit()
         return code[length, value]
 
-    def end_of_byte(self) -> int:
+    def end_of_byte(self):
         """Passes over what fills the last byte; gives the bytes up to there."""
         while self.at % 8:
             demand(self.bit() == 0, "a byte is not filled with zeros")
         return self.at // 8
 
-    def end(self) -> None:
+    def end(self):
         demand(self.end_of_byte() == len(self.bits) // 8, "unexpected bits follow the content")
 
 
@@ -126,8 +126,8 @@ class Bits:
 Code = dict[tuple[int, int], int]
 
 
-def read_code(content: Content) -> Code:
-    lengths: list[tuple[int, int]] = []
+def read_code(content):
+    lengths = []
     symbol = -1
     for _ in range(content.varint()):
         byte = content.take(1)[0]
@@ -135,7 +135,7 @@ def read_code(content: Content) -> Code:
         symbol += 1 + distance + (content.varint() if distance == 15 else 0)
         demand(symbol <= 255 and 1 <= length <= MAX_CODE_BITS, "a prefix code has impossible lengths")
         lengths.append((length, symbol))
-    code: Code = {}
+    code = {}
     length_before = value = 0
     for length, symbol in sorted(lengths):
         value <<= length - length_before
@@ -145,8 +145,8 @@ def read_code(content: Content) -> Code:
     return code
 
 
-def read_ids(content: Content, most: int) -> Ranges:
-    ranges: Ranges = []
+def read_ids(content, most):
+    ranges = []
     total = 0
     for _ in range(content.varint()):
         gap = content.varint()
@@ -170,7 +170,7 @@ class Header:
     shared_code: Code
 
 
-def read_header(segment_id: bytes, blob: bytes) -> Header:
+def read_header(segment_id, blob):
     content = open_blob(HEADER, segment_id, b"", blob)
     ids = [one for first, last in read_ids(content, MAX_CHUNKS) for one in range(first, last + 1)]
     postings = content.varint()
@@ -180,14 +180,14 @@ def read_header(segment_id: bytes, blob: bytes) -> Header:
     return header
 
 
-def read_tombstone(tombstone_id: bytes, blob: bytes) -> Ranges:
+def read_tombstone(tombstone_id, blob):
     content = open_blob(TOMBSTONE, tombstone_id, b"", blob)
     ranges = read_ids(content, 2**32 - 1)
     content.end()
     return ranges
 
 
-def read_row(segment_id: bytes, header: Header, key: bytes, blob: bytes) -> list[tuple[bytes, Postings]]:
+def read_row(segment_id, header, key, blob):
     content = open_blob(ROW, segment_id, key, blob)
     demand(1 <= len(key) <= MAX_TERM_BYTES and END not in key, "the key of a posting row cannot begin a term")
     form = content.take(1)[0]
@@ -197,7 +197,7 @@ def read_row(segment_id: bytes, header: Header, key: bytes, blob: bytes) -> list
     count = content.varint()
     demand(count > 0, "a posting row has no terms")
     bits = Bits(content.rest())
-    terms: list[tuple[bytes, Postings]] = []
+    terms = []
     for _ in range(count):
         before = terms[-1][0] if terms else b""
         term = read_term(bits, header, before, is_first=not terms)
@@ -207,7 +207,7 @@ def read_row(segment_id: bytes, header: Header, key: bytes, blob: bytes) -> list
     return terms
 
 
-def read_term(bits: Bits, header: Header, before: bytes, *, is_first: bool) -> bytes:
+def read_term(bits, header, before, *, is_first):
     shared = 0 if is_first else bits.symbol(header.shared_code)
     demand(shared <= len(before), "a term shares more bytes than the previous term has")
     own = bytearray()
@@ -218,15 +218,15 @@ def read_term(bits: Bits, header: Header, before: bytes, *, is_first: bool) -> b
     return before[:shared] + bytes(own)
 
 
-def width(limit: int, count: int) -> int:
+def width(limit, count):
     return max(1, limit // count * 11 // 16).bit_length() - 1
 
 
-def read_short_list(bits: Bits, chunks: int) -> Postings:
+def read_short_list(bits, chunks):
     count = bits.gamma()
     demand(count <= chunks, "a posting list has more postings than the segment has chunks")
     repeats = bits.number(1)
-    postings: Postings = []
+    postings = []
     for _ in range(count):
         if postings:
             ordinal = postings[-1][0] + 1 + bits.rice(width(chunks, count))
@@ -239,12 +239,12 @@ def read_short_list(bits: Bits, chunks: int) -> Postings:
     return postings
 
 
-def check_postings(postings: Postings, chunks: int) -> None:
+def check_postings(postings, chunks):
     demand(all(ordinal < chunks for ordinal, _ in postings), "a posting names a chunk that the segment does not have")
     demand(all(frequency < 2**32 for _, frequency in postings), "a frequency is too large")
 
 
-def read_long_list(content: Content, chunks: int) -> Postings:
+def read_long_list(content, chunks):
     impacts = content.varint()
     demand(1 <= impacts <= 5, "a posting list has no impacts or too many")
     for _ in range(2 * impacts):
@@ -273,17 +273,17 @@ def read_long_list(content: Content, chunks: int) -> Postings:
     return postings
 
 
-def read_ascending(content: Content, count: int, limit: int) -> list[int]:
+def read_ascending(content, count, limit):
     demand(count <= limit <= MAX_LIMIT, "more ascending numbers than their limit allows")
     bits = width(limit, count)
-    lows: list[int] = []
+    lows = []
     for _ in range(count // 128):
         lows += read_block(content.take(16 * bits), bits)
     remainder = Bits(content.take((count % 128 * bits + 7) // 8))
     lows += [remainder.number(bits) for _ in range(count % 128)]
     start = content.at
     rests = Bits(content.rest())
-    numbers: list[int] = []
+    numbers = []
     for low in lows:
         gap = (rests.unary() << bits) + low
         numbers.append(numbers[-1] + 1 + gap if numbers else gap)
@@ -292,15 +292,15 @@ def read_ascending(content: Content, count: int, limit: int) -> list[int]:
     return numbers
 
 
-def read_block(block: bytes, bits: int) -> list[int]:
+def read_block(block, bits):
     lanes = [Bits(b"".join(block[at : at + 4] for at in range(4 * lane, len(block), 16))) for lane in range(4)]
     return [lanes[place % 4].number(bits) for place in range(128)]
 
 
-def read_segment(segment_id: bytes, header_blob: bytes, rows: list[tuple[bytes, bytes]]) -> Segment:
+def read_segment(segment_id, header_blob, rows):
     """A whole segment: its rows as (key, data), by key."""
     header = read_header(segment_id, header_blob)
-    terms: dict[bytes, Postings] = {}
+    terms = {}
     before = b""
     for key, data in rows:
         for term, postings in read_row(segment_id, header, key, data):

@@ -1,14 +1,5 @@
 """What tests of folders that are kept in step share."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
-
-from semlex import SyncReport, SyncRetriever
 from semlex.embedding import probe
 from semlex.testing import HashEmbedder
 from tests.support.retrievers import sync_opened
@@ -19,23 +10,23 @@ class CountingEmbedder(HashEmbedder):
 
     texts = 0
 
-    def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def embed_documents(self, texts):
         type(self).texts += len(texts) if list(texts) != [probe.TEXT] else 0
         return super().embed_documents(texts)
 
 
-def opened(url: str, collection: str = "files") -> SyncRetriever:
+def opened(url, collection="files"):
     return sync_opened(url, CountingEmbedder(8), collection=collection)
 
 
-def contents(store: SyncRetriever) -> set[tuple[Any, ...]]:
+def contents(store):
     return {
         (chunk.source, chunk.source_document, chunk.content, chunk.line, chunk.heading_path)
         for chunk in store.list_chunks(limit=1_000)
     }
 
 
-def counts(report: SyncReport) -> tuple[int, int, int, int, int]:
+def counts(report):
     """What was done: added, changed, moved, deleted, unchanged."""
     assert not report.differs
     assert report.done == report.plan.counts()

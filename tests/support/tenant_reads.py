@@ -1,50 +1,35 @@
 """Every way to read a collection, and what can be told from the answers."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-    from pathlib import Path
 
-    from semlex.retriever.collection import Collection
-
-    Read = Callable[[Collection, str], Awaitable[Any]]
-
-
-async def _answer(collection: Collection, word: str) -> Any:
+async def _answer(collection, word):
     return await collection.answer(f"{word} number3?")
 
 
-async def _stream(collection: Collection, word: str) -> Any:
+async def _stream(collection, word):
     return [event async for event in collection.answer_stream(f"{word} number3?")]
 
 
-async def _page(collection: Collection, word: str) -> Any:
+async def _page(collection, word):
     first = await collection.search(word, 2, max_results=10)
     return [first, await collection.search_page(first.next_cursor or "")]
 
 
-async def _dump(collection: Collection, folder: Path) -> Any:
+async def _dump(collection, folder):
     report = await collection.tables.dump(folder)
     return [report.chunks, _dumped(folder)]
 
 
-def _dumped(folder: Path) -> Any:
+def _dumped(folder):
     tables = {path.name: pyarrow.parquet.read_table(path).to_pylist() for path in folder.glob("*.parquet")}
     return [tables, json.loads(next(folder.glob("*.json")).read_text(encoding="utf-8"))]
 
 
-def reads(folder: Path) -> Mapping[str, Read]:
-    """What it is called -> the call, with a word to ask for.
-
-    Args:
-        folder: For dumps; not there yet.
-    """
+def reads(folder):
+    """What it is called -> the call, with a word to ask for; `folder` is for dumps, and not there yet."""
     return {
         "hybrid": lambda c, word: c.search(word),
         "vector": lambda c, word: c.search(word, mode="vector"),
@@ -83,7 +68,7 @@ def reads(folder: Path) -> Mapping[str, Read]:
     }
 
 
-def told(answer: Any) -> str:
+def told(answer):
     """All that an answer tells, as text."""
     values = getattr(answer, "__dict__", {})
     parts = [repr(answer), repr(values)]

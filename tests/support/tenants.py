@@ -4,13 +4,9 @@ A tenant has a schema that its owner role makes everything in, and a reader role
 done by a superuser but what makes the roles.
 """
 
-from __future__ import annotations
-
 import uuid
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 import psycopg
 from psycopg import sql
@@ -18,76 +14,55 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from semlex.retriever.client import Client
 from semlex.testing import HashEmbedder
+from tests.support.databases import execute
 
 
 @dataclass(frozen=True)
 class Tenant:
-    """A tenant.
-
-    Attributes:
-        name: Of its schema, too.
-        owner: Role that owns the schema and all in it.
-        reader: Role that may read it.
-        word: Stands in every document of it, and in none of another's.
-    """
-
-    name: str
-    owner: str
-    reader: str
-    word: str
+    name: str  # of its schema, too
+    owner: str  # the role that owns the schema and all in it
+    reader: str  # the role that may read it
+    word: str  # in every document of it, and in none of another's
 
 
 @dataclass
 class Tenants:
-    """Roles and schemas in a database.
+    """Roles and schemas in a database."""
 
-    Attributes:
-        administrator: Address of a superuser, for making roles and looking.
-        login: Name of the login.
-        url: Its address.
-        tenants: By name.
-    """
-
-    administrator: str
+    administrator: str  # address of a superuser, for making roles and looking
     login: str
-    url: str
-    tenants: dict[str, Tenant] = field(default_factory=dict)
+    url: str  # of the login
+    tenants: dict[str, Tenant] = field(default_factory=dict)  # by name
 
-    def run(self, statement: str, *names: str) -> list[tuple[Any, ...]]:
+    def run(self, statement, *names):
         """Runs a statement as the administrator; each ``{}`` is a name."""
-        with psycopg.connect(self.administrator, autocommit=True) as connection:
-            cursor = connection.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))  # type: ignore[arg-type]
-            return cursor.fetchall() if cursor.description else []
+        return execute(self.administrator, sql.SQL(statement).format(*map(sql.Identifier, names)))
 
-    def make_role(self, name: str) -> str:
+    def make_role(self, name):
         """A role that the login may take."""
         role = f"{name}_{self.login}"
         self.run("CREATE ROLE {} NOLOGIN", role)
         self.run("GRANT {} TO {}", role, self.login)
         return role
 
-    def make(self, name: str, word: str) -> Tenant:
+    def make(self, name, word):
         """A tenant by the statements of docs/how-to/tenants.md."""
         tenant = Tenant(name, self.make_role(f"{name}_owner"), self.make_role(f"{name}_reader"), word)
         self.run("CREATE SCHEMA {} AUTHORIZATION {}", name, tenant.owner)
         self.run("GRANT USAGE ON SCHEMA {} TO {}", name, tenant.reader)
-        self.run(
-            "ALTER DEFAULT PRIVILEGES FOR ROLE {} IN SCHEMA {} GRANT SELECT ON TABLES TO {}",
-            tenant.owner,
-            name,
-            tenant.reader,
-        )
+        select = "ALTER DEFAULT PRIVILEGES FOR ROLE {} IN SCHEMA {} GRANT SELECT ON TABLES TO {}"
+        self.run(select, tenant.owner, name, tenant.reader)
         self.tenants[name] = tenant
         return tenant
 
-    def client(self, url: str | None = None, **options: Any) -> Client:
+    def client(self, url=None, **options):
         """A client of the login, through its address unless another or a pool is given."""
         address = None if "pool" in options else url or self.url
         return Client(address, HashEmbedder(16), use_reranking=False, **options)
 
 
 @contextmanager
-def tenants_of(database_url: str) -> Iterator[Tenants]:
+def tenants_of(database_url):
     """A login in a database, without tenants yet; all roles are gone afterwards."""
     login = f"app_{uuid.uuid4().hex[:10]}"
     one = Tenants(database_url, login, make_conninfo(database_url, user=login))

@@ -1,31 +1,28 @@
 """A Postgres of any programs, in a folder that is deleted afterwards."""
 
-from __future__ import annotations
-
 import shlex
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from semlex.errors import EmbeddedServerError
-from semlex.store.postgres.embedded.folder import Account, require_traversable, run_as, server_account
+from semlex.store.postgres.embedded.folder import require_traversable, run_as, server_account
 
 USER = "postgres"
 
 
 @contextmanager
 def throwaway_server(
-    tree: Path,
-    place: str,
-    settings: Mapping[str, str],
+    tree,
+    place,
+    settings,
     *,
-    parent: Path = Path("/tmp"),  # noqa: S108 - a new folder is made in it
-    rules: Sequence[str] = (),
-    files: Mapping[str, Path] | None = None,
-    primary: str | None = None,
-) -> Iterator[str]:
+    parent=Path("/tmp"),  # noqa: S108 - a new folder is made in it
+    rules=(),
+    files=None,
+    primary=None,
+):
     """Runs a server until the end of the block.
 
     Args:
@@ -44,7 +41,7 @@ def throwaway_server(
     folder.chmod(0o711)
     account = server_account(folder / "data")
 
-    def run(program: str, *arguments: str) -> None:
+    def run(program, *arguments):
         result = run_as(account, [str(installed / "bin" / program), "-D", "data", *arguments], folder=folder)
         if result.returncode != 0:
             log = folder / "log"
@@ -78,7 +75,7 @@ def throwaway_server(
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _reachable(tree: Path, account: Account | None, folder: Path) -> Path:
+def _reachable(tree, account, folder):
     """The programs, or a copy where root's server, which runs as another account, cannot get through to them."""
     try:
         require_traversable(tree, account)

@@ -1,9 +1,5 @@
 """A tiny BERT classifier on disk: the real architecture and loading code, with random weights of a fixed seed."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import torch
 from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
 
@@ -14,7 +10,7 @@ torch.set_num_threads(1)
 MAX_POSITIONS = 128
 
 
-def write_cross_encoder(folder: Path, *, labels: int = 1) -> Path:
+def write_cross_encoder(folder, *, labels=1):
     """Saves a classifier and its tokenizer."""
     fast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizers_on_disk.word_pieces(),

@@ -4,28 +4,20 @@ The tokenizer has the parts of Qwen's: NFC, its splitting pattern, byte-level BP
 embedding models) a post-processor that appends ``<|endoftext|>``.
 """
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
-from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import Qwen3Config, Qwen3ForCausalLM, Qwen3ForSequenceClassification, Qwen3Model
+
+from tests.support.tokenizers_on_disk import END_TOKEN, byte_pairs
 
 # Products this small gain nothing from a second thread, and lose much where other programs are at work.
 torch.set_num_threads(1)
 
 HIDDEN = 64
-END_TOKEN = "<|endoftext|>"  # noqa: S105 (not a password)
 MAX_POSITIONS = 2048
 SPECIAL_TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>"]
-# Qwen's splitting pattern, as its tokenizer.json states it.
-PATTERN = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
 TRAINING_TEXT = [
     "Given a web search query, retrieve relevant passages that answer the query",
     "Judge whether the Document meets the requirements based on the Query and the Instruct provided.",
@@ -36,30 +28,11 @@ TRAINING_TEXT = [
 ] * 4
 
 
-def write_tokenizer(folder: Path, *, end_token: str | None = END_TOKEN, special_tokens: list[str] | None = None):
+def write_tokenizer(folder, *, end_token=END_TOKEN, special_tokens=None):
     """Trains and saves a tokenizer; `end_token` is what its post-processor appends."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.normalizer = normalizers.NFC()
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(PATTERN), "isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=600, show_progress=False, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), min_frequency=2
-    )
-    tokenizer.train_from_iterator(TRAINING_TEXT, trainer)
     chosen = SPECIAL_TOKENS if special_tokens is None else special_tokens
-    tokenizer.add_tokens([AddedToken(token, special=token.startswith("<|"), normalized=False) for token in chosen])
-    parts = [processors.ByteLevel(add_prefix_space=False, trim_offsets=False, use_regex=False)]
-    if end_token is not None:
-        ids = [(end_token, tokenizer.token_to_id(end_token))]
-        parts.append(
-            processors.TemplateProcessing(single=f"$A {end_token}", pair=f"$A {end_token} $B", special_tokens=ids)
-        )
-    tokenizer.post_processor = processors.Sequence(parts)
+    added = {token: token.startswith("<|") for token in chosen}
+    tokenizer = byte_pairs(TRAINING_TEXT, added, end_token, vocab_size=600, min_frequency=2)
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(folder / "tokenizer.json"))
     settings = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}
@@ -68,7 +41,7 @@ def write_tokenizer(folder: Path, *, end_token: str | None = END_TOKEN, special_
     return tokenizer
 
 
-def config() -> Qwen3Config:
+def config():
     return Qwen3Config(
         vocab_size=700,
         hidden_size=HIDDEN,
@@ -84,28 +57,28 @@ def config() -> Qwen3Config:
     )
 
 
-def write_embedder(folder: Path, **tokenizer_options) -> Path:
+def write_embedder(folder, **tokenizer_options):
     write_tokenizer(folder, **tokenizer_options)
     torch.manual_seed(20)
     Qwen3Model(config()).save_pretrained(folder)
     return folder
 
 
-def change_weights(folder: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> None:
+def change_weights(folder, change):
     """Changes the weights of a model on disk in place."""
     weights = load_file(folder / "model.safetensors")
     change(weights)
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
 
-def write_reranker(folder: Path, **tokenizer_options) -> Path:
+def write_reranker(folder, **tokenizer_options):
     write_tokenizer(folder, end_token=None, **tokenizer_options)
     torch.manual_seed(21)
     Qwen3ForCausalLM(config()).save_pretrained(folder)
     return folder
 
 
-def write_classifier(folder: Path, reranker: Path) -> Path:
+def write_classifier(folder, reranker):
     """The same reranker as a classifier with one label, whose row is the yes row minus the no row."""
     tokenizer = write_tokenizer(folder, end_token=None)
     causal = Qwen3ForCausalLM.from_pretrained(reranker, dtype=torch.float32)

@@ -1,21 +1,19 @@
 """A tokenizer of the core, and that of the tokenizers library from the same file, which is its specification."""
 
-from __future__ import annotations
-
 from tokenizers import Tokenizer
 
 from semlex import _core
-from semlex.models.tokenizer import TextTokenizer, text_tokenizer
+from semlex.models.tokenizer import text_tokenizer
 
 
-def pair(content: bytes) -> tuple[TextTokenizer, TextTokenizer]:
+def pair(content):
     """Ours, and the twin that is the specification."""
     ours = text_tokenizer(_core.BpeTokenizer(content), "ours")
     assert ours.engine == "rust"
     return ours, text_tokenizer(Tokenizer.from_buffer(content), "theirs")
 
 
-def assert_equal(engines: tuple[TextTokenizer, TextTokenizer], texts: list[str], *, offsets: bool = True) -> None:
+def assert_equal(engines, texts, *, offsets=True):
     ours, theirs = engines
     found, expected = ours.encode(texts), theirs.encode(texts)
     wrong = [text for row, text in enumerate(texts) if found[row].tolist() != expected[row].tolist()]

@@ -1,13 +1,9 @@
 """Tokenizers of Qwen's make and of Llama 2's, trained on Python's documentation, and texts to try them on."""
 
-from __future__ import annotations
-
 import functools
 import json
 import pydoc_data.topics
 import random
-from collections.abc import Iterator
-from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
@@ -26,9 +22,8 @@ Die Größe der Straßen überrascht, übrigens auch im Süden. Où étaient les
 """
 
 
-@functools.cache
-def content(entries: int = 1500) -> bytes:
-    """A ``tokenizer.json`` with every part that Qwen's has."""
+def byte_pairs(texts, added, end_token=END_TOKEN, **training):
+    """A tokenizer with every part of Qwen's, trained on texts; its post-processor appends the end token, if any."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -39,18 +34,25 @@ def content(entries: int = 1500) -> bytes:
     )
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=entries, show_progress=False, initial_alphabet=alphabet)
-    tokenizer.train_from_iterator([OTHER_LANGUAGES] * 20 + list(pydoc_data.topics.topics.values()), trainer)
-    control = [AddedToken(token, special=True, normalized=False) for token in CONTROL_TOKENS]
-    tokenizer.add_tokens([*control, *(AddedToken(token, special=False, normalized=False) for token in PLAIN_TOKENS)])
-    end = [(END_TOKEN, tokenizer.token_to_id(END_TOKEN))]
-    tokenizer.post_processor = processors.Sequence(
-        [
-            processors.ByteLevel(add_prefix_space=False, trim_offsets=False, use_regex=False),
-            processors.TemplateProcessing(single=f"$A {END_TOKEN}", pair=f"$A {END_TOKEN} $B", special_tokens=end),
-        ]
+    tokenizer.train_from_iterator(
+        texts, trainers.BpeTrainer(show_progress=False, initial_alphabet=alphabet, **training)
     )
-    return tokenizer.to_str().encode()
+    tokenizer.add_tokens([AddedToken(token, special=special, normalized=False) for token, special in added.items()])
+    parts = [processors.ByteLevel(add_prefix_space=False, trim_offsets=False, use_regex=False)]
+    if end_token is not None:
+        end = {"single": f"$A {end_token}", "pair": f"$A {end_token} $B"}
+        ids = [(end_token, tokenizer.token_to_id(end_token))]
+        parts.append(processors.TemplateProcessing(**end, special_tokens=ids))
+    tokenizer.post_processor = processors.Sequence(parts)
+    return tokenizer
+
+
+@functools.cache
+def content(entries=1500):
+    """A ``tokenizer.json`` with every part that Qwen's has."""
+    texts = [OTHER_LANGUAGES] * 20 + list(pydoc_data.topics.topics.values())
+    added = dict.fromkeys(CONTROL_TOKENS, True) | dict.fromkeys(PLAIN_TOKENS, False)
+    return byte_pairs(texts, added, vocab_size=entries).to_str().encode()
 
 
 WORD_PIECES = [
@@ -60,7 +62,7 @@ WORD_PIECES = [
 ]
 
 
-def word_pieces() -> Tokenizer:
+def word_pieces():
     """A tokenizer of BERT's kind, with its special tokens."""
     numbers = {token: number for number, token in enumerate(WORD_PIECES)}
     tokenizer = Tokenizer(models.WordPiece(numbers, unk_token="[UNK]"))  # noqa: S106 (not a password)
@@ -74,7 +76,7 @@ def word_pieces() -> Tokenizer:
 
 
 @functools.cache
-def word_piece_content() -> bytes:
+def word_piece_content():
     """The ``tokenizer.json`` of BERT's kind, with padding and truncation as published files have them."""
     tokenizer = word_pieces()
     tokenizer.enable_padding(length=16)
@@ -83,13 +85,8 @@ def word_piece_content() -> bytes:
 
 
 @functools.cache
-def spaced_content(entries: int = 1500, *, across_spaces: bool = False) -> bytes:
-    """A ``tokenizer.json`` as Llama 2 has it: ``▁`` for spaces, and bytes for unknown characters.
-
-    Args:
-        entries: Learnt entries of the vocabulary.
-        across_spaces: Whether some tokens hold a space between words.
-    """
+def spaced_content(entries=1500, *, across_spaces=False):
+    """A ``tokenizer.json`` as Llama 2 has it: ``▁`` for spaces, and bytes for unknown characters."""
     spaces = [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))  # noqa: S106 (no password)
     tokenizer.normalizer = normalizers.Sequence(spaces)
@@ -113,7 +110,7 @@ def spaced_content(entries: int = 1500, *, across_spaces: bool = False) -> bytes
     ).encode()
 
 
-def edited(changes: dict[str, Any], base: bytes | None = None) -> bytes:
+def edited(changes, base=None):
     """The same file with other values at some places, for example ``{"model.dropout": 0.1}``."""
     file = json.loads(content() if base is None else base)
     for place, value in changes.items():
@@ -122,7 +119,7 @@ def edited(changes: dict[str, Any], base: bytes | None = None) -> bytes:
     return json.dumps(file, ensure_ascii=False).encode()
 
 
-def with_added_tokens(*spellings: str, **flags: bool) -> bytes:
+def with_added_tokens(*spellings, **flags):
     """The same file with more added tokens, all flags off but those given."""
     file = json.loads(content())
     for spelling in spellings:
@@ -170,7 +167,7 @@ WORDS = [
 ]
 
 
-def generated_texts(seed: int, number: int) -> Iterator[str]:
+def generated_texts(seed, number):
     """Short texts, the same for the same seed, of classes that real texts seldom mix."""
     chance = random.Random(seed)
     anything = [chr(code) for code in (*range(0xD800), *range(0xE000, 0x32400), *range(0xE0000, 0xE0200))]

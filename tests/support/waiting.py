@@ -4,25 +4,23 @@ A test that stops, kills or interrupts something first makes sure that it cannot
 lock (`held`) and waits until the other side asks for it (`until_waiting`), or lets it stop itself (`until_stopped`).
 """
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import time
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import psutil
 import psycopg
-from psycopg import Connection
 
 LIMIT = 120.0
 """Seconds after which what should happen has failed: far more than a busy machine needs."""
 PAUSE = 0.01
+WAITING = (
+    "SELECT query FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database() ORDER BY 1"
+)
 
 
-def until(condition: Callable[[], Any], what: str = "") -> Any:
+def until(condition, what=""):
     """Waits until a condition is true, and returns what it returned."""
     ends = time.monotonic() + LIMIT
     while not (found := condition()):
@@ -31,7 +29,7 @@ def until(condition: Callable[[], Any], what: str = "") -> Any:
     return found
 
 
-async def eventually(condition: Callable[[], Any], what: str = "") -> Any:
+async def eventually(condition, what=""):
     """As `until`, on an event loop; the condition may be a coroutine function."""
     ends = time.monotonic() + LIMIT
     while True:
@@ -44,7 +42,7 @@ async def eventually(condition: Callable[[], Any], what: str = "") -> Any:
         await asyncio.sleep(PAUSE)
 
 
-async def turns(count: int = 10) -> None:
+async def turns(count=10):
     """Lets everything that is ready on the event loop go on, so many times."""
     for _ in range(count):
         await asyncio.sleep(0)
@@ -53,17 +51,17 @@ async def turns(count: int = 10) -> None:
 class Rounds:
     """Counts the rounds of the running event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.number = 0
         self._count()
 
-    def _count(self) -> None:
+    def _count(self):
         self.number += 1
         asyncio.get_running_loop().call_soon(self._count)
 
 
 @contextmanager
-def held(url: str, table: str, mode: str = "ACCESS EXCLUSIVE") -> Iterator[Connection]:
+def held(url, table, mode="ACCESS EXCLUSIVE"):
     """Locks a table while the block runs; whoever needs it waits."""
     with psycopg.connect(url) as connection:
         connection.execute(f"LOCK TABLE {table} IN {mode} MODE")
@@ -71,30 +69,25 @@ def held(url: str, table: str, mode: str = "ACCESS EXCLUSIVE") -> Iterator[Conne
         connection.rollback()
 
 
-def waiting_statements(connection: Connection) -> list[str]:
+def waiting_statements(connection):
     """What waits for a lock in a connection's database."""
-    # Not prepared, as poolers do not like that.
-    connection.execute(
-        "SELECT pg_stat_clear_snapshot()", prepare=False
-    )  # else a transaction never sees a session that came later
-    rows = connection.execute(
-        "SELECT query FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database() ORDER BY 1",
-        prepare=False,
-    )
+    # Not prepared, as poolers do not like that. Without the first, a transaction never sees a session that came later.
+    connection.execute("SELECT pg_stat_clear_snapshot()", prepare=False)
+    rows = connection.execute(WAITING, prepare=False)
     return [query for (query,) in rows]
 
 
-def waiting(connection: Connection) -> int:
+def waiting(connection):
     """How many sessions of a connection's database wait for a lock."""
     return len(waiting_statements(connection))
 
 
-def until_waiting(connection: Connection, count: int = 1) -> None:
+def until_waiting(connection, count=1):
     """Waits until at least so many sessions of the database wait for a lock."""
     until(lambda: waiting(connection) >= count, f"{count} sessions that wait for a lock")
 
 
-def until_stopped(pid: int) -> None:
+def until_stopped(pid):
     """Waits until a process has stopped (SIGSTOP), which it does at a point that it knows itself."""
     process = psutil.Process(pid)
     until(lambda: process.status() == psutil.STATUS_STOPPED, f"process {pid} stopped")

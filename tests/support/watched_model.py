@@ -1,7 +1,5 @@
 """A tiny model in a forward form that tells of every batch before it runs."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from semlex.models.local.forward import ReferenceForward, TrimmedForward

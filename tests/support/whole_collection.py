@@ -1,37 +1,30 @@
 """What is true of a collection of files at every moment, and what it has in common with a new index of them."""
 
-from __future__ import annotations
-
-import random
 from collections import Counter
-from typing import Any
 
 import psycopg
 from psycopg import sql
 from psycopg.rows import dict_row
 
-from semlex import SyncRetriever
-from semlex.proof.folders import StirredFolder
 from semlex.store import proving
 from semlex.store.schema.names import Names
-from semlex.types.results import SearchMode
 
 # What differs between two collections of the same files: when and in which order they were written.
 DIFFERENT = {"created_at", "updated_at", "modified_at", "file_state", "keyword_id", "previous_id"}
-QUESTIONS: dict[str, SearchMode] = {"key shutter zenith": "hybrid", "a vault": "vector", "ship banana": "keyword"}
+QUESTIONS = {"key shutter zenith": "hybrid", "a vault": "vector", "ship banana": "keyword"}
 
 
-def count_faults(connection: psycopg.Connection[Any], collection: str) -> dict[str, int]:
+def count_faults(connection, collection):
     """Faults that a collection has, with how often."""
     return proving.count_faults(connection, Names("semlex", collection))
 
 
-def is_made(connection: psycopg.Connection[Any], collection: str) -> bool:
+def is_made(connection, collection):
     """Whether the tables of a collection are there, those of its vectors included."""
     return proving.is_made(connection, Names("semlex", collection))
 
 
-def rows_of(connection: psycopg.Connection[Any], collection: str) -> dict[str, list[dict[str, Any]]]:
+def rows_of(connection, collection):
     """The rows of a collection as a new index of the same files has them, too."""
     cursor = connection.cursor(row_factory=dict_row)
     found, keys = {}, ("source_id", "document_id", "chunk_id")
@@ -43,7 +36,7 @@ def rows_of(connection: psycopg.Connection[Any], collection: str) -> dict[str, l
     return found
 
 
-def indexes_of(connection: psycopg.Connection[Any], collection: str) -> dict[str, bool]:
+def indexes_of(connection, collection):
     """Name of an index -> whether it was built to its end."""
     cursor = connection.execute(
         "SELECT substr(i.relname, length(%(prefix)s) + 1), x.indisvalid AND x.indisready FROM pg_index AS x "
@@ -54,7 +47,7 @@ def indexes_of(connection: psycopg.Connection[Any], collection: str) -> dict[str
     return dict(cursor.fetchall())
 
 
-def answers(store: SyncRetriever) -> list[list[tuple[Any, ...]]]:
+def answers(store):
     """What the questions find; the vector index is asked for all that there is."""
     return [
         sorted(
@@ -65,9 +58,7 @@ def answers(store: SyncRetriever) -> list[list[tuple[Any, ...]]]:
     ]
 
 
-def check_searches(
-    url: str, collection: str, store: SyncRetriever, folder: StirredFolder, chance: random.Random
-) -> None:
+def check_searches(url, collection, store, folder, chance):
     """Searches work: a word of one section is found where that is stored, and nowhere else."""
     with psycopg.connect(url) as connection:
         documents = rows_of(connection, collection)["document"]

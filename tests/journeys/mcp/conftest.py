@@ -1,7 +1,5 @@
 """What tests of assistants share: a collection that was read from files."""
 
-from __future__ import annotations
-
 import pytest
 
 from semlex import Client, SyncClient

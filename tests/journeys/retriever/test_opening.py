@@ -15,14 +15,15 @@ from semlex.errors import CollectionNotFoundError, ConfigurationError, Connectio
 from semlex.proof.interruptions import address_of_both
 from semlex.store.postgres.database import Database
 from semlex.store.postgres.embedded.process import running_server
-from tests.support.retrievers import opened, openings, sync_opened
+from tests.support.retrievers import opened, sync_opened
+from tests.support.spies import calls_of
 from tests.support.waiting import LIMIT, eventually, held, turns, until, until_waiting
 
 GONE = "postgresql://127.0.0.1:1/x"
 
 
 async def test_tasks_that_open_at_once_open_once(database_url, monkeypatch):
-    attempts = openings(monkeypatch)
+    attempts = calls_of(monkeypatch, Database, "open")
     retriever = opened(database_url, "none")
     await asyncio.gather(*(retriever.initialize() for _ in range(3)), retriever.count(), retriever.list_chunks())
     assert len(attempts) == 1
@@ -234,7 +235,7 @@ def test_threads_that_open_and_close_at_once(database_url, monkeypatch):
             call.result(LIMIT)
     assert loop_threads() == []
     # Threads that make their first call at once open the client once.
-    attempts = openings(monkeypatch)
+    attempts = calls_of(monkeypatch, Database, "open")
     client = SyncClient(database_url, "none", use_reranking=False)
     one = client.collection("one")
     with ThreadPoolExecutor(8) as threads:

@@ -1,7 +1,5 @@
 """A collection that a server serves."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

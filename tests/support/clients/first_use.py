@@ -4,20 +4,17 @@ Arguments: connection string, number of this process. It says "ready" and waits 
 collection, adds its own row and leaves. The time between line and work is as short as it can be.
 """
 
-from __future__ import annotations
-
 import sys
 
+from semlex.proof.children import say
 from semlex.retriever.synchronous import SyncRetriever
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
 
 if __name__ == "__main__":
-    sys.stdout.write("ready\n")
-    sys.stdout.flush()
+    say("ready")
     number = sys.argv[1]
     for address in sys.stdin:
         with SyncRetriever(address.strip(), HashEmbedder(8), use_reranking=False) as retriever:
             retriever.add_documents([Document(f"text of process {number}", id=number)])
-        sys.stdout.write("done\n")
-        sys.stdout.flush()
+        say("done")

@@ -4,15 +4,12 @@ Arguments: as JSON, `model` (a name or folder), `way` (``os``, ``fork``, ``spawn
 `options` of the retriever. Prints what every child found, then what the parent found afterwards.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import multiprocessing
 import os
 import sys
 import warnings
-from typing import Any
 
 from semlex import PostgreSQLRetriever, SyncRetriever
 from semlex.errors import SemlexError
@@ -20,22 +17,22 @@ from semlex.errors import SemlexError
 CHILDREN = 2
 
 
-def use(retriever: SyncRetriever, child: int) -> list[str]:
+def use(retriever, child):
     """One write and one search."""
     retriever.add_texts([f"said by child {child}"], ids=[f"child {child}"])
     return [hit.id for hit in retriever.search("said by the parent", 1)]
 
 
-def make(model: str, options: dict[str, Any]) -> SyncRetriever:
+def make(model, options):
     return SyncRetriever(embedding_model=model, use_reranking=False, **options)
 
 
-def say(what: object) -> None:
+def say(what):
     sys.stdout.write(f"{what}\n")
     sys.stdout.flush()
 
 
-def in_forked_child(retriever: SyncRetriever, child: int) -> None:
+def in_forked_child(retriever, child):
     try:
         found = use(retriever, child)
     except SemlexError as error:
@@ -43,12 +40,12 @@ def in_forked_child(retriever: SyncRetriever, child: int) -> None:
     say(json.dumps(found))
 
 
-def in_spawned_child(model: str, options: dict[str, Any], child: int) -> None:
+def in_spawned_child(model, options, child):
     with make(model, options) as retriever:
         say(json.dumps(use(retriever, child)))
 
 
-def synchronous(model: str, way: str, options: dict[str, Any]) -> None:
+def synchronous(model, way, options):
     with make(model, options) as retriever:
         retriever.add_texts(["said by the parent"], ids=["parent"])
         say(json.dumps(use(retriever, 0)))
@@ -61,8 +58,8 @@ def synchronous(model: str, way: str, options: dict[str, Any]) -> None:
                 if os.wait()[1]:
                     say("a child failed")
         else:
-            context: Any = multiprocessing.get_context(way)
-            ways: dict[str, Any] = {
+            context = multiprocessing.get_context(way)
+            ways = {
                 "fork": lambda child: context.Process(target=in_forked_child, args=(retriever, child)),
                 "spawn": lambda child: context.Process(target=in_spawned_child, args=(model, options, child)),
             }
@@ -77,11 +74,11 @@ def synchronous(model: str, way: str, options: dict[str, Any]) -> None:
         say(json.dumps([*found, retriever.count()]))
 
 
-def asynchronous(model: str, options: dict[str, Any]) -> None:
+def asynchronous(model, options):
     """Each process works in an event loop of its own."""
     retriever = PostgreSQLRetriever(embedding_model=model, use_reranking=False, **options)
 
-    async def work(child: int) -> None:
+    async def work(child):
         try:
             await retriever.add_texts([f"said by child {child}"], ids=[f"child {child}"])
             found = [hit.id for hit in await retriever.search("said by child 0", 1)]
@@ -89,7 +86,7 @@ def asynchronous(model: str, options: dict[str, Any]) -> None:
             found = [f"{type(error).__name__}: {error}"]
         say(json.dumps(found))
 
-    async def in_child() -> None:
+    async def in_child():
         await asyncio.gather(work(1), work(2))  # both find it closed
         await retriever.close()
 
@@ -106,7 +103,7 @@ def asynchronous(model: str, options: dict[str, Any]) -> None:
         runner.run(retriever.close())
 
 
-def main() -> None:
+def main():
     settings = json.loads(sys.argv[1])
     # From 3.12 on, Python warns of a fork beside threads; that it works all the same is what is tested.
     warnings.filterwarnings("ignore", category=DeprecationWarning)

@@ -1,15 +1,11 @@
 """A program for tests: indexes a folder again and again, and says ``indexed`` after every run."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 from semlex import BulkIngestConfig
 from semlex.proof.children import say, stop_at
 from tests.support.retrievers import sync_opened
 
 
-def main(url: str, folder: Path, moment: tuple[str, str, int] | None = None) -> None:
+def main(url, folder, moment=None):
     """Stops itself at the moment, if there is one."""
     if moment is not None:
         stop_at(*moment)

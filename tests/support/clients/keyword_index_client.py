@@ -1,7 +1,5 @@
 """A program for tests: changes a keyword index (writes, merges or rebuilds) until it stops itself."""
 
-from __future__ import annotations
-
 import random
 
 from semlex.proof.children import stop_at
@@ -12,7 +10,7 @@ WORDS = ["cat", "dog", "ship", "running", "the", "key", "rotation", "vault", "ba
 IDS = 300
 
 
-def some_documents(numbers: random.Random, count: int) -> list[Document]:
+def some_documents(numbers, count):
     """Documents with ids of a small range, so that many of them are there already."""
     return [
         Document(" ".join(numbers.choices(WORDS, k=numbers.randint(1, 12))), id=f"d{number}")
@@ -20,7 +18,7 @@ def some_documents(numbers: random.Random, count: int) -> list[Document]:
     ]
 
 
-def main(url: str, what: str, seed: int, moment: tuple[str, str, int]) -> None:
+def main(url, what, seed, moment):
     """Stops itself at the moment."""
     numbers = random.Random(seed)
     stop_at(*moment)

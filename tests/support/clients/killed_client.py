@@ -5,8 +5,6 @@ the victim's process at the point, before it kills. The points lie around functi
 know nothing of them.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
@@ -31,22 +29,16 @@ ALL = 10_000  # more chunks than a folder of the tests has
 class Point:
     """A point of a run.
 
-    Attributes:
-        doing: How the name of the transaction begins that it lies in; None: it lies around a function.
-        moment: ``before`` the transaction; ``worked``: all is done but the commit; ``committed``, which nobody has
-            been told; ``ending``: before the second of two.
-        commands: Which come to it.
-        collection: ``new`` or ``known`` where it must be that.
-        batch: Chunks of a batch of files with which a run comes to it; None: any.
-        times: How often a run comes to it at least.
+    Its moment is ``before`` the transaction; ``worked``: all is done but the commit; ``committed``, which nobody has
+    been told; ``ending``: before the second of two.
     """
 
-    doing: str | None
+    doing: str | None  # how the name of the transaction begins that it lies in; None: it lies around a function
     moment: str = ""
-    commands: tuple[str, ...] = COMMANDS
-    collection: str | None = None
-    batch: int | None = None
-    times: int = 1
+    commands: tuple[str, ...] = COMMANDS  # that come to it
+    collection: str | None = None  # "new" or "known" where it must be that
+    batch: int | None = None  # chunks of a batch of files with which a run comes to it; None: any
+    times: int = 1  # how often a run comes to it at least
 
 
 INSIDE_COPY = "inside a COPY"
@@ -55,16 +47,12 @@ GATHERING = "changes of a watched folder gathered"
 INDEXING = "the run ended, its indexes being built"
 POINTS = {
     "sources opened": Point("open the sources", "committed"),
-    "a batch compared with what is stored": Point(
-        "look for embeddings", "committed", collection="known", batch=10, times=4
-    ),
+    "a batch compared with what is stored": Point("look for embeddings", "committed", COMMANDS, "known", 10, 4),
     "a batch read and embedded": Point("index files", "before", batch=10, times=4),
     INSIDE_COPY: Point(None, batch=ALL, times=2),
     # The two ways in: COPY straight into the tables, and a merge with what is there.
     "a batch of the first run written, not committed": Point("index files", "worked", ONCE, "new", batch=10, times=4),
-    "a batch of another run written, not committed": Point(
-        "index files", "worked", collection="known", batch=10, times=4
-    ),
+    "a batch of another run written, not committed": Point("index files", "worked", COMMANDS, "known", 10, 4),
     "a batch committed, nobody told": Point("index files", "committed", batch=10, times=4),
     "documents moved, not committed": Point("move documents", "worked", FOLLOWING, "known"),
     "documents deleted, not committed": Point("delete", "worked", FOLLOWING, "known", times=2),
@@ -79,37 +67,22 @@ POINTS = {
 
 @dataclass(frozen=True)
 class Order:
-    """What is to be run, and what is to be killed when.
+    """What is to be run, and what is to be killed when."""
 
-    Attributes:
-        arguments: Of `semlex`.
-        url: Address of the server.
-        server: Its folder.
-        point: One of `POINTS`; None: any moment inside a transaction, or of which nobody has been told.
-        times: At which of the times that the point is reached; 0: never.
-        victim: One of `VICTIMS`.
-        sent: The signal that the client gets; others are killed.
-        limits: As for `set_limits`.
-    """
-
-    arguments: list[str]
+    arguments: list[str]  # of `semlex`
     url: str
-    server: Path
-    point: str | None = None
-    times: int = 1
-    victim: str = "client"
-    sent: signal.Signals = signal.SIGKILL
-    limits: dict[str, dict[str, int]] = field(default_factory=dict)
+    server: Path  # its folder
+    point: str | None = None  # of `POINTS`; None: a moment inside a transaction, or of which nobody has been told
+    times: int = 1  # at which of the times that the point is reached; 0: never
+    victim: str = "client"  # one of `VICTIMS`
+    sent: signal.Signals = signal.SIGKILL  # to the client; others are killed
+    limits: dict[str, dict[str, int]] = field(default_factory=dict)  # as for `set_limits`
 
 
 class Killing:
-    """Kills once.
+    """Kills once."""
 
-    Args:
-        order: What and when.
-    """
-
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order):
         self._order = order
         self._left = order.times
         self._logged = 0
@@ -117,7 +90,7 @@ class Killing:
         self._is_armed = "--watch" not in order.arguments
         self._moments = Moments(self._pass)
 
-    def reach(self, point: str) -> None:
+    def reach(self, point):
         """Kills where this is the point, and it has been reached so many times."""
         if point != (self._order.point or ANYWHERE) or not self._is_armed or self._left == 0:
             return
@@ -130,12 +103,12 @@ class Killing:
             else:
                 os.kill(victim, signal.SIGKILL)
 
-    def _victim(self) -> int:
+    def _victim(self):
         if self._order.victim == "server":
             return postmaster_pid(self._order.server)
         return os.getpid() if self._order.victim == "client" else self._moments.backend
 
-    def _pass(self, doing: str, moment: str) -> None:
+    def _pass(self, doing, moment):
         """A moment of a transaction."""
         if self._order.point is None and moment != "before":
             self.reach(ANYWHERE)
@@ -148,32 +121,27 @@ class Killing:
             if point.doing is not None and doing.startswith(point.doing) and moment == point.moment:
                 self.reach(name)
 
-    # --- where the points are -----------------------------------------------------------------------------------------
-
-    def set_points(self) -> None:
+    def set_points(self):
         """Puts the points around functions."""
         self._moments.watch()
-        self._around_watching()
-
-    def _around_watching(self) -> None:
         changed, is_wanted = FolderWatch.changed, FolderWatch._is_wanted
 
-        async def arming(folders: FolderWatch) -> list[Path]:
+        async def arming(folders):
             self._is_armed = True
             say("watching")
             return await changed(folders)
 
-        def gathering(folders: FolderWatch, path: Path) -> bool:
+        def gathering(folders, path):
             wanted = is_wanted(folders, path)
             if wanted:
                 self.reach(GATHERING)
             return wanted
 
-        FolderWatch.changed = arming  # type: ignore[method-assign]
-        FolderWatch._is_wanted = gathering  # type: ignore[method-assign]
+        FolderWatch.changed = arming
+        FolderWatch._is_wanted = gathering
 
 
-def run(order: Order) -> None:
+def run(order):
     """Is the command line; the process ends with it."""
     os.environ["DATABASE_URL"] = order.url
     set_limits(order.limits)

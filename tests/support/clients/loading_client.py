@@ -3,20 +3,18 @@
 It says ``open``, and then a number for each batch that the server has confirmed.
 """
 
-from __future__ import annotations
-
 from semlex.proof.children import say, stop_at
 from semlex.types.documents import Document
 from tests.support.retrievers import sync_opened
 
 
-def documents_of(batch: int, rows: int) -> list[Document]:
+def documents_of(batch, rows):
     """The documents of one batch: the same in every run."""
     numbers = range(batch * rows, (batch + 1) * rows)
     return [Document(f"text number {number}", {"number": number}, id=f"d{number}") for number in numbers]
 
 
-def main(url: str, batches: int, rows: int, moment: tuple[str, str, int]) -> None:
+def main(url, batches, rows, moment):
     """Stops itself at the moment."""
     stop_at(*moment)
     with sync_opened(url) as retriever:

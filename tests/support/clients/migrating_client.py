@@ -4,18 +4,16 @@ Argument: connection string. It says "ready" and waits for a line with the name 
 collection, searches and says "done".
 """
 
-from __future__ import annotations
-
 import sys
 
+from semlex.proof.children import say
 from tests.support import second_migration
 from tests.support.retrievers import sync_opened
 
 if __name__ == "__main__":
     second_migration.install()
-    sys.stdout.write("ready\n")
-    sys.stdout.flush()
+    say("ready")
     name = sys.stdin.readline().strip()
     with sync_opened(sys.argv[1], collection=name, create=False) as retriever:
         retriever.search("dome")
-    sys.stdout.write("done\n")
+    say("done")

@@ -1,21 +1,18 @@
 """Runs the cells of a notebook, a JSON list on standard input, in a shell of IPython; prints what each shows."""
 
-from __future__ import annotations
-
 import json
 import sys
-from typing import Any
 
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 from traitlets.config import Config
 
 
-def main() -> None:
+def main():
     settings = Config()
     settings.HistoryManager.enabled = False
     shell = InteractiveShell.instance(config=settings)
-    shown: list[dict[str, Any]] = []
+    shown = []
     for cell in json.load(sys.stdin):
         with capture_output() as captured:
             done = shell.run_cell(cell)
@@ -26,7 +23,7 @@ def main() -> None:
     sys.stdout.write(json.dumps(shown))
 
 
-def shell_outputs(captured: Any) -> list[dict[str, Any]]:
+def shell_outputs(captured):
     """The outputs that a cell has displayed or updated, in order."""
     return [{"data": one["data"], "update": one.get("update", False)} for one in captured._outputs]
 

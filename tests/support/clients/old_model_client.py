@@ -1,17 +1,12 @@
 """A program for tests: searches and writes with the old model until it is ended; one line of JSON for all it did."""
 
-from __future__ import annotations
-
 import json
 import random
-from multiprocessing.synchronize import Event
-from typing import Any
 
 import numpy as np
 
 from semlex import open_collection
 from semlex.proof.children import say
-from semlex.retriever.synchronous import SyncRetriever
 from semlex.types.documents import Document
 from tests.support.retrievers import sync_opened
 from tests.support.two_models import NAME, old_model
@@ -23,21 +18,21 @@ WORDS = ("key", "vault", "dome", "comet", "banana", "ship", "zenith")
 class Client:
     """What it does, and what became of it."""
 
-    def __init__(self, retriever: SyncRetriever, own: str) -> None:
+    def __init__(self, retriever, own):
         self.retriever, self.own = retriever, own
         self.model = old_model()
         self.chance = random.Random(own)
-        self.present: dict[str, str] = {}
-        self.told: dict[str, Any] = {"searches": 0, "failed": [], "mixed": 0, "notes": 0, "writes": 0}
+        self.present = {}
+        self.told = {"searches": 0, "failed": [], "mixed": 0, "notes": 0, "writes": 0}
 
-    def step(self) -> None:
+    def step(self):
         act = self.chance.choice((self.search, self.search, self.write, self.delete))
         try:
             act()
         except Exception as error:  # noqa: BLE001 - it is told
             self.told["failed"].append(f"{act.__name__}: {type(error).__name__}: {error}")
 
-    def search(self) -> None:
+    def search(self):
         """Every score is that of the old model for the text that was found."""
         query = " ".join(self.chance.choices(WORDS, k=3))
         found = self.retriever.search(query, 10)
@@ -51,14 +46,14 @@ class Client:
             wanted = self.model.embed_documents([hit.content for hit in scored]) @ self.model.embed_query(query)
             self.told["mixed"] += int(np.abs(wanted - [hit.vector_score for hit in scored]).max() > 1e-4)
 
-    def write(self) -> None:
+    def write(self):
         ids = [f"{self.own}{self.chance.randrange(60)}" for _ in range(self.chance.choice((1, 5, 80)))]
         texts = {one: " ".join(self.chance.choices(WORDS, k=4)) for one in ids}
         self.retriever.add_documents([Document(text, id=one) for one, text in texts.items()])
         self.present |= texts
         self.told["writes"] += 1
 
-    def delete(self) -> None:
+    def delete(self):
         gone = [f"{self.own}{self.chance.randrange(60)}" for _ in range(3)]
         self.retriever.delete(gone)
         for one in gone:
@@ -66,7 +61,7 @@ class Client:
         self.told["writes"] += 1
 
 
-def main(url: str, own: str, ended: Event) -> None:
+def main(url, own, ended):
     """Says ``open`` when it works, and ``went-on`` some steps after the report of the other model."""
     open_collection.LOOK_SECONDS = 0.0
     with sync_opened(url, old_model(), collection=NAME) as retriever:

@@ -1,11 +1,7 @@
 """A WSGI application whose retriever is opened before gunicorn forks its workers."""
 
-from __future__ import annotations
-
 import json
 import os
-from collections.abc import Callable, Iterable
-from typing import Any
 
 from semlex import SyncRetriever
 from semlex.errors import SemlexError
@@ -17,7 +13,7 @@ retriever.add_texts(["said by the parent"], ids=["parent"])
 retriever.search("said by the parent", 1)
 
 
-def application(_environment: dict[str, Any], start: Callable[[str, list[tuple[str, str]]], Any]) -> Iterable[bytes]:
+def application(_environment, start):
     try:
         found = [hit.id for hit in retriever.search("said by the parent", 1)]
     except SemlexError as error:

@@ -1,7 +1,5 @@
 """A program for tests: changes the model of a collection, and stops itself at a moment of one of its transactions."""
 
-from __future__ import annotations
-
 from semlex.maintenance import version_fill
 from semlex.proof.children import stop_at
 from semlex.store import embedding_versions
@@ -14,7 +12,7 @@ PAGE_ROWS = 10
 INDEX_FROM_ROWS = 50
 
 
-def main(url: str, moment: tuple[str, str, int]) -> None:
+def main(url, moment):
     """Pages are small; the run is over when the tests say so."""
     embedding_versions.RUN_SECONDS = LIMIT
     version_fill.PAGE_ROWS = PAGE_ROWS

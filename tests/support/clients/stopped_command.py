@@ -1,13 +1,10 @@
 """A program for tests: the command line, until it stops itself at a moment of one of its transactions."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psycopg
 
@@ -16,20 +13,8 @@ from semlex.proof.children import set_limits, stop_at
 from tests.support.programs import Program
 from tests.support.waiting import held, until_waiting
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
-    from psycopg import Connection
-
-    from tests.support.shell import Shell
-
-    Moment = tuple[str, str, int]
-    Limits = dict[str, dict[str, int]]
-
-
-def main(
-    url: str, arguments: Sequence[str], moment: Moment, folder: Path = Path(), limits: Limits | None = None
-) -> None:
+def main(url, arguments, moment, folder=Path(), limits=None):
     """Runs `semlex` with the arguments."""
     os.environ["DATABASE_URL"] = url
     os.chdir(folder)
@@ -40,24 +25,11 @@ def main(
 
 
 @contextmanager
-def halted(
-    shell: Shell,
-    arguments: Sequence[str],
-    moment: Moment,
-    table: str,
-    *,
-    mode: str = "SHARE",
-    limits: Limits | None = None,
-) -> Iterator[tuple[Program, Connection]]:
+def halted(shell, arguments, moment, table, *, mode="SHARE", limits=None):
     """A command that has passed its moment and waits for a lock on a table: within the block it cannot end.
 
-    Args:
-        shell: Its database and its folder are those of the command.
-        arguments: Of `semlex`.
-        moment: Arguments of `stop_at`.
-        table: Name of a table of semlex, or a pattern that one name matches.
-        mode: Of the lock: ``SHARE`` holds up writers, ``ACCESS EXCLUSIVE`` readers as well.
-        limits: As for `set_limits`.
+    `moment` and `limits` are those of `stop_at` and `set_limits`; `table` is a name, or a pattern that one name
+    matches. A lock in the mode ``SHARE`` holds up writers, ``ACCESS EXCLUSIVE`` readers as well.
     """
     url = shell.environment["DATABASE_URL"]
     with Program(main, url, arguments, moment, shell.folder, limits) as program:

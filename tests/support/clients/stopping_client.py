@@ -4,37 +4,30 @@ The moment is ``reading`` (before anything is written), or ``writing`` (in a tra
 not committed). It says ``done`` at the end.
 """
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 from semlex.ingest import chunk_rows
 from semlex.ingest import run as file_run
-from semlex.ingest.files.discovery import FileProblem, FoundFile
-from semlex.ingest.loaders.base import FileBytes
 from semlex.proof.children import say, stop_here
 from tests.support.retrievers import sync_opened
 
 READ, WRITE = chunk_rows.read_file, file_run.write_chunks
 
 
-def stop() -> None:
+def stop():
     chunk_rows.read_file, file_run.write_chunks = READ, WRITE  # once
     stop_here()
 
 
-def reading(found: FoundFile) -> FileBytes | FileProblem:
+def reading(found):
     stop()
     return READ(found)
 
 
-async def writing(*arguments: Any, **options: Any) -> None:
+async def writing(*arguments, **options):
     await WRITE(*arguments, **options)
     stop()
 
 
-def main(url: str, folder: Path, moment: str) -> None:
+def main(url, folder, moment):
     if moment == "reading":
         chunk_rows.read_file = reading
     else:

@@ -1,7 +1,5 @@
 """A program for tests: brings a collection in step with its followed tables, in small batches."""
 
-from __future__ import annotations
-
 from semlex.proof.children import set_limits, stop_at
 from tests.support.synchronised import opened
 
@@ -11,7 +9,7 @@ LIMITS = {
 }
 
 
-def main(url: str, collection: str, moment: tuple[str, str, int]) -> None:
+def main(url, collection, moment):
     """Stops itself at the moment."""
     stop_at(*moment)
     set_limits(LIMITS)

@@ -1,7 +1,5 @@
 """A process for tests: a worker, until it is killed; it says a line about each job."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,31 +12,21 @@ from tests.support.waiting import LIMIT
 
 @dataclass(frozen=True)
 class Order:
-    """How a worker is started.
-
-    Attributes:
-        url: Address of the server.
-        allow: Folder that jobs may read.
-        moment: Where it stops itself: transaction, moment, and at which of its times.
-        patience: Seconds that it waits for a connection once it works; None: as usual.
-        lease: Seconds.
-        concurrency: Most jobs at a time.
-    """
+    """How a worker is started."""
 
     url: str
-    allow: Path
-    moment: tuple[str, str, int] | None = None
-    patience: float | None = None
+    allow: Path  # a folder that jobs may read
+    moment: tuple[str, str, int] | None = None  # where it stops itself: arguments of `stop_at`
+    patience: float | None = None  # seconds that it waits for a connection once it works; None: as usual
     lease: float = LIMIT
     concurrency: int = 1
 
 
-def run(order: Order) -> None:
-    """Is the worker."""
+def run(order):
     asyncio.run(_work(order))
 
 
-async def _work(order: Order) -> None:
+async def _work(order):
     if order.moment is not None:
         stop_at(*order.moment)
     async with Client(order.url, HashEmbedder(8), use_reranking=False) as client:

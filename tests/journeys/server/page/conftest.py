@@ -1,7 +1,5 @@
 """A browser, and a server whose page it shows."""
 
-from __future__ import annotations
-
 from contextlib import contextmanager
 
 import pytest
