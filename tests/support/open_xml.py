@@ -6,6 +6,7 @@ import zipfile
 
 OPEN_XML = "http://schemas.openxmlformats.org"
 OFFICE = f"{OPEN_XML}/officeDocument/2006/relationships"
+SHEET = f"{OPEN_XML}/spreadsheetml/2006/main"
 DOCUMENT = """
 <w:p><w:pPr><w:pStyle w:val="Heading1"/></w:pPr><w:r><w:t>One</w:t></w:r></w:p>
 <w:p><w:r><w:t>A text *with* signs_of_it.</w:t></w:r></w:p>
@@ -22,7 +23,7 @@ def packed(kind, main, parts):
         f'"application/xml"/><Override PartName="/{main}" ContentType='
         f'"application/vnd.openxmlformats-officedocument.{kind}.main+xml"/></Types>'
     )
-    return zipped({"[Content_Types].xml": types, "_rels/.rels": related(officeDocument=main), **parts})
+    return zipped({"[Content_Types].xml": types, "_rels/.rels": related(("officeDocument", main)), **parts})
 
 
 def zipped(parts):
@@ -44,10 +45,11 @@ def without_part(data, name):
     return data[:start] + bytes([data[start] ^ 0xFF]) + data[start + 1 :]
 
 
-def related(**targets):
+def related(*targets):
+    """The relations of a part: the kind and the place of each."""
     inner = "".join(
         f'<Relationship Id="r{number}" Type="{OFFICE}/{kind}" Target="{target}"/>'
-        for number, (kind, target) in enumerate(targets.items(), 1)
+        for number, (kind, target) in enumerate(targets, 1)
     )
     return f'<Relationships xmlns="{OPEN_XML}/package/2006/relationships">{inner}</Relationships>'
 
@@ -59,49 +61,40 @@ def docx(document=DOCUMENT):
     return packed("wordprocessingml.document", "word/document.xml", {"word/document.xml": document})
 
 
-def xlsx(strings):
-    name = f"{OPEN_XML}/spreadsheetml/2006/main"
-    rows = '<row r="1"><c r="A1" t="s"><v>0</v></c><c r="B1"><v>7</v></c></row>'
+def book(sheets, strings=None):
+    """A workbook of sheets with these rows; the strings are those that sheets share."""
     parts = {
-        "xl/workbook.xml": f'<workbook xmlns="{name}" xmlns:r="{OFFICE}"><sheets><sheet name="Prices" sheetId="1" '
-        'r:id="r1"/></sheets></workbook>',
-        "xl/_rels/workbook.xml.rels": related(worksheet="worksheets/sheet1.xml", sharedStrings="sharedStrings.xml"),
-        "xl/sharedStrings.xml": f'<sst xmlns="{name}">{strings}</sst>',
-        "xl/worksheets/sheet1.xml": f'<worksheet xmlns="{name}"><sheetData>{rows}</sheetData></worksheet>',
+        f"xl/worksheets/sheet{number}.xml": f'<worksheet xmlns="{SHEET}"><sheetData>{rows}</sheetData></worksheet>'
+        for number, rows in enumerate(sheets.values(), 1)
     }
+    targets = [("worksheet", place.removeprefix("xl/")) for place in parts]
+    if strings is not None:
+        targets.append(("sharedStrings", "sharedStrings.xml"))
+        parts["xl/sharedStrings.xml"] = f'<sst xmlns="{SHEET}">{strings}</sst>'
+    listed = "".join(
+        f'<sheet name="{title}" sheetId="{number}" r:id="r{number}"/>' for number, title in enumerate(sheets, 1)
+    )
+    parts["xl/workbook.xml"] = f'<workbook xmlns="{SHEET}" xmlns:r="{OFFICE}"><sheets>{listed}</sheets></workbook>'
+    parts["xl/_rels/workbook.xml.rels"] = related(*targets)
     return packed("spreadsheetml.sheet", "xl/workbook.xml", parts)
+
+
+def xlsx(strings):
+    return book({"Prices": '<row r="1"><c r="A1" t="s"><v>0</v></c><c r="B1"><v>7</v></c></row>'}, strings)
 
 
 def workbook(**sheets):
     """A workbook whose sheets have texts in the rows of these numbers, from the second column on."""
-    name = f"{OPEN_XML}/spreadsheetml/2006/main"
-    parts = {}
-    for number, rows in enumerate(sheets.values(), 1):
-        lines = "".join(
-            f'<row r="{row}">'
-            + "".join(
-                f'<c r="{chr(66 + column)}{row}" t="inlineStr"><is><t>{text}</t></is></c>'
-                for column, text in enumerate(texts)
-            )
-            + "</row>"
-            for row, texts in rows.items()
+
+    def row(number, texts):
+        cells = (
+            f'<c r="{chr(66 + column)}{number}" t="inlineStr"><is><t>{text}</t></is></c>'
+            for column, text in enumerate(texts)
         )
-        styled = '<row r="1"><c r="A1" s="1"/></row>'  # a cell without a value is none
-        parts[f"xl/worksheets/sheet{number}.xml"] = (
-            f'<worksheet xmlns="{name}"><sheetData>{styled}{lines}</sheetData></worksheet>'
-        )
-    listed = "".join(
-        f'<sheet name="{title}" sheetId="{number}" r:id="r{number}"/>' for number, title in enumerate(sheets, 1)
-    )
-    relations = "".join(
-        f'<Relationship Id="r{number}" Type="{OFFICE}/worksheet" Target="worksheets/sheet{number}.xml"/>'
-        for number in range(1, len(sheets) + 1)
-    )
-    parts["xl/workbook.xml"] = f'<workbook xmlns="{name}" xmlns:r="{OFFICE}"><sheets>{listed}</sheets></workbook>'
-    parts["xl/_rels/workbook.xml.rels"] = (
-        f'<Relationships xmlns="{OPEN_XML}/package/2006/relationships">{relations}</Relationships>'
-    )
-    return packed("spreadsheetml.sheet", "xl/workbook.xml", parts)
+        return f'<row r="{number}">{"".join(cells)}</row>'
+
+    styled = '<row r="1"><c r="A1" s="1"/></row>'  # a cell without a value is none
+    return book({title: styled + "".join(row(*one) for one in rows.items()) for title, rows in sheets.items()})
 
 
 def epub(*chapters):

@@ -13,6 +13,7 @@ import warnings
 
 from semlex import PostgreSQLRetriever, SyncRetriever
 from semlex.errors import SemlexError
+from semlex.proof.children import say
 
 CHILDREN = 2
 
@@ -25,11 +26,6 @@ def use(retriever, child):
 
 def make(model, options):
     return SyncRetriever(embedding_model=model, use_reranking=False, **options)
-
-
-def say(what):
-    sys.stdout.write(f"{what}\n")
-    sys.stdout.flush()
 
 
 def in_forked_child(retriever, child):

@@ -18,14 +18,10 @@ def main():
             done = shell.run_cell(cell)
             done.raise_error()
         result = None if done.result is None else shell.display_formatter.format(done.result)[0]
-        outputs = shell_outputs(captured)
+        # What the cell has displayed or updated, in order.
+        outputs = [{"data": one["data"], "update": one.get("update", False)} for one in captured._outputs]
         shown.append({"result": result, "outputs": outputs, "stdout": captured.stdout, "stderr": captured.stderr})
     sys.stdout.write(json.dumps(shown))
-
-
-def shell_outputs(captured):
-    """The outputs that a cell has displayed or updated, in order."""
-    return [{"data": one["data"], "update": one.get("update", False)} for one in captured._outputs]
 
 
 if __name__ == "__main__":
