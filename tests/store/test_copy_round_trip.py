@@ -1,7 +1,5 @@
 """Binary COPY and whole rows: our bytes are the server's own, values come back, and a COPY out may be cut short."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import math

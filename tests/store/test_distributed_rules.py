@@ -1,7 +1,5 @@
 """Tables in parts: partitions change no answer, and all statements keep to the rules of distributed tables."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Indexes of fields: the server uses them and estimates with them; they change no answer; equal values cost little."""
 
-from __future__ import annotations
-
 import json
 from contextlib import contextmanager
 

@@ -1,8 +1,6 @@
 """The SQL of filters on metadata and live columns equals the evaluator; indexes serve it; no value becomes SQL."""
 # ruff: noqa: E501 - many cases a line
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import random

@@ -1,7 +1,5 @@
 """Definitions of followed tables, and the SQL of their rows' keys, texts and hashes."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import fields, replace
 

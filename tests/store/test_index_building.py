@@ -1,7 +1,5 @@
 """Indexes at the end of a load: wanted, never needed; nothing that is stored is called a failure for their sake."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from functools import partial

@@ -1,7 +1,5 @@
 """The queue of jobs beside a plain model of it, and fences: what a former holder of a job writes is never committed."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import asynccontextmanager
 from contextvars import Context

@@ -1,7 +1,5 @@
 """`using`: what semlex does through a caller's connection is part of the caller's transaction, whoever began it."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import random

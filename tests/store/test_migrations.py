@@ -1,7 +1,5 @@
 """Tables of another version: migrated, refused, dropped. The later version is one with a made-up second migration."""
 
-from __future__ import annotations
-
 import signal
 
 import psycopg

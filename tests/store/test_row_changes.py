@@ -1,7 +1,5 @@
 """The queue of changed rows beside a plain model of it: whatever is done in whatever order, both hold the same."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass
 from uuid import UUID, uuid4

@@ -1,7 +1,5 @@
 """Collections are made, opened and dropped by any role and in any schema; a role is that of one transaction."""
 
-from __future__ import annotations
-
 import re
 import uuid
 from contextlib import ExitStack, nullcontext

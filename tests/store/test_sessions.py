@@ -1,7 +1,5 @@
 """Sessions of every kind: settings that a role, a database or the user's connection brings, and prepared statements."""
 
-from __future__ import annotations
-
 import asyncio
 from datetime import UTC
 

@@ -1,7 +1,5 @@
 """Transactions: the user's own, what an upsert replaces, writers against each other, what a connection remembers."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import random

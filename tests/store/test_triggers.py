@@ -1,7 +1,5 @@
 """Triggers of followed tables: every statement queues the keys of the rows whose followed columns it changes."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace

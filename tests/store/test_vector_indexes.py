@@ -1,7 +1,5 @@
 """Kinds of vector index: each finds k rows, nearly those of an exact search, and the catalog tells what there is."""
 
-from __future__ import annotations
-
 from itertools import product
 from typing import get_args
 

@@ -1,7 +1,5 @@
 """Vectors stored as float16: half the size, the same answers; and what is reckoned before an index is built."""
 
-from __future__ import annotations
-
 import re
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Waiting for answers: what the driver's own waiting returns, in fewer rounds of the event loop."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import selectors

@@ -50,7 +50,7 @@ things(thing) AS (
         FROM pg_db_role_setting JOIN pg_database AS d ON d.oid = setdatabase WHERE datname = current_database())
 SELECT md5(string_agg(thing, chr(10) ORDER BY thing COLLATE "C")) FROM things
 """
-# Tables beyond those that all collections share, schemas beyond that of semlex, and the rows of the shared tables.
+# Tables beyond those that all collections share, schemas beyond that of semlex, functions, rows of the shared tables.
 CLEAN = """
 DO $$
 DECLARE names text;
@@ -64,6 +64,10 @@ BEGIN
                 AND relname NOT IN (
                     'collection', 'embedding_version', 'followed_table', 'job', 'registry_version', 'row_change'));
     IF names IS NOT NULL THEN EXECUTE format('DROP TABLE %s CASCADE', names); END IF;
+    SELECT string_agg(oid::regprocedure::text, ', ') INTO names FROM pg_proc
+        WHERE pronamespace IN ('public'::regnamespace, 'semlex'::regnamespace)
+            AND NOT EXISTS (SELECT FROM pg_depend WHERE objid = pg_proc.oid AND deptype = 'e');
+    IF names IS NOT NULL THEN EXECUTE format('DROP ROUTINE %s CASCADE', names); END IF;
     DELETE FROM semlex.collection;
     DELETE FROM semlex.embedding_version;
     DELETE FROM semlex.job;

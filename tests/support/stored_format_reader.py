@@ -1,7 +1,5 @@
 """A plain reader of what the keyword index stores, written from docs/design/stored-format.md and from nothing else."""
 
-from __future__ import annotations
-
 import zlib
 from dataclasses import dataclass
 from itertools import pairwise

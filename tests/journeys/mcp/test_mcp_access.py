@@ -1,7 +1,5 @@
 """What an assistant reaches: tools by rights, collections by name, folders by path; and nothing beside them."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

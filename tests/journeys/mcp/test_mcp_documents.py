@@ -1,7 +1,5 @@
 """Documents that try to steer an assistant: what tools show of them is data, and is marked so."""
 
-from __future__ import annotations
-
 import json
 import re
 

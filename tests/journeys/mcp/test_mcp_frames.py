@@ -1,7 +1,5 @@
 """Frames written by hand, over pipes and over HTTP, of every revision of the protocol; and what is no frame."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import socket

@@ -1,7 +1,5 @@
 """Streamable HTTP: who may ask, under which names, within which limits; and with the protocol's own client."""
 
-from __future__ import annotations
-
 import re
 import signal
 from contextlib import nullcontext

@@ -1,7 +1,5 @@
 """The search commands and their options on one small collection: what they accept, print and refuse."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.chat_servers import chat_server

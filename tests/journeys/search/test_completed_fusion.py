@@ -1,7 +1,5 @@
 """Completed fusion in the database: equal to a slow recomputation from plain SQL, and the sample that it rests on."""
 
-from __future__ import annotations
-
 import bisect
 import math
 import random

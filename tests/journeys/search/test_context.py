@@ -1,7 +1,5 @@
 """Contexts through a real server: from files, added documents and pages to numbered passages within a budget."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

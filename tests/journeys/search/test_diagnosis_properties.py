@@ -1,7 +1,5 @@
 """Explanations and checkups agree with slow, exhaustive twins over random small collections."""
 
-from __future__ import annotations
-
 import math
 import random
 import re

@@ -1,7 +1,5 @@
 """What a search excludes, by ``-word`` or by ``exclude``, is left out however the answer comes about."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import re

@@ -1,7 +1,5 @@
 """Facets: counts of values equal those of a model in memory and of filters, whatever fields are called."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Filtered searches: k rows whenever k pass, however they are found, and exact where few pass."""
 
-from __future__ import annotations
-
 import re
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial

@@ -1,7 +1,5 @@
 """Filters: what passes, what is refused with its remedy, and what is told when nothing passed."""
 
-from __future__ import annotations
-
 import functools
 import logging
 import operator

@@ -1,7 +1,5 @@
 """Many searches in one call equal single ones; pages together are one list, and their cursors are signed."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import random

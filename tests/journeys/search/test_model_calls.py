@@ -1,7 +1,5 @@
 """Blocking model calls from an event loop, and the cache of query vectors."""
 
-from __future__ import annotations
-
 import asyncio
 import contextvars
 import threading

@@ -1,7 +1,5 @@
 """Filtered searches that take remembered rows: they find what passes now, whatever happened since."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """The query log: what is asked is what is counted, nothing else, never in the way, and never more than its bound."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections import Counter

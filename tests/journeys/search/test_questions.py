@@ -1,7 +1,5 @@
 """A question before its search: its route, chosen by rules or a language model, and terms added to it."""
 
-from __future__ import annotations
-
 import json
 import threading
 

@@ -1,7 +1,5 @@
 """Boosts, thresholds and groups by document change the order and the length of a list."""
 
-from __future__ import annotations
-
 import json
 import random
 

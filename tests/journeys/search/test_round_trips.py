@@ -1,7 +1,5 @@
 """How often a search asks the server, and that an answer in one round trip is that of a whole transaction."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import re

@@ -1,7 +1,5 @@
 """Searching: as many rows as asked for, in one order, equal to an in-memory model, and never an error on any text."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import random

@@ -1,7 +1,5 @@
 """What results report: whether the collection has an answer, where the match is, and what a fallback found."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import json

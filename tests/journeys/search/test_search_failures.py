@@ -1,7 +1,5 @@
 """When a part of a search fails or is late, the rest answers and says so; when nothing is left, the error is clear."""
 
-from __future__ import annotations
-
 import threading
 import traceback
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Why a document is missing: every way, made on a real server, and named right; what is said to help does help."""
 
-from __future__ import annotations
-
 import os
 
 import numpy as np

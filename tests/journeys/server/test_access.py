@@ -1,7 +1,5 @@
 """Who may do what: every route with every right and collection; hosts, origins and tokens in every combination."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from datetime import timedelta
 from itertools import product

@@ -1,7 +1,5 @@
 """Connections that take nothing, or send for ever: they hold no place, and not for long."""
 
-from __future__ import annotations
-
 import asyncio
 import http.client
 import json

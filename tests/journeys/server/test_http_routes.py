@@ -1,7 +1,5 @@
 """Every operation is a route with its rights, and answers what the library answers, as its dictionaries have it."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Its coverage of every keyword is the same in each run; ``--random`` and ``--full`` draw further requests.
 """
 
-from __future__ import annotations
-
 import random
 from contextlib import contextmanager
 from pathlib import Path

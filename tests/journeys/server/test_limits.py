@@ -1,7 +1,5 @@
 """What is too long, too slow, too much or too deep is refused, and what nobody waits for is ended."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import gzip

@@ -1,7 +1,5 @@
 """Pages of other sites: what a browser asks for them is refused, or answered to those that were named."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import pytest

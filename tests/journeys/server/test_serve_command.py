@@ -1,7 +1,5 @@
 """``semlex serve`` as a user starts, asks and stops it: one process, or several that are replaced meanwhile."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

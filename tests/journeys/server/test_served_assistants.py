@@ -1,7 +1,5 @@
 """Assistants at the server's own ``/mcp``: its tokens, rights and collections, its limits, and its settings."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import re

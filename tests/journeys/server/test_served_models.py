@@ -1,7 +1,5 @@
 """The models over HTTP: other programs' shapes, and the numbers of the model itself."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json

@@ -1,7 +1,5 @@
 """What the server does beside its requests: it notices changes, uses good settings and not bad ones, and does jobs."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

@@ -1,7 +1,5 @@
 """The embedded server and its folder: nobody is left behind, nothing is lost, and no folder of others is touched."""
 
-from __future__ import annotations
-
 import fcntl
 import importlib
 import importlib.util

@@ -1,7 +1,5 @@
 """The engine ``bm25`` through a real server: its scores are those of the books, whatever was written and deleted."""
 
-from __future__ import annotations
-
 import random
 import re
 import threading

@@ -1,7 +1,5 @@
 """The keyword engines on extensions, on a server that has them: plain BM25 is their specification."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections import Counter

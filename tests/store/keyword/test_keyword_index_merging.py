@@ -1,7 +1,5 @@
 """Merging segments: what is merged when, and that nothing is lost, doubled or raised from the dead by it."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import random

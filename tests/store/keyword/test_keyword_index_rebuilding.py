@@ -1,7 +1,5 @@
 """Rebuilding the keyword index while it is written: the new one has every chunk once, whatever happened meanwhile."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import random

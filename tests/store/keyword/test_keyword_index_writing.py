@@ -1,7 +1,5 @@
 """What a write leaves in the keyword index: every text once, nothing of what is gone; new rows in one round trip."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import tempfile

@@ -1,7 +1,5 @@
 """The keyword engines: each score is what its name says, in the language of the collection."""
 
-from __future__ import annotations
-
 import pytest
 
 from semlex import Document

@@ -1,7 +1,5 @@
 """`semlex ui`, and `semlex try --open`: the address is printed, and no browser is opened where nobody looks."""
 
-from __future__ import annotations
-
 import re
 import signal
 import sys

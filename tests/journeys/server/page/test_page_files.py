@@ -1,7 +1,5 @@
 """The routes of the page: its files, who gets them, and judgements without a browser."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

@@ -1,7 +1,5 @@
 """Documents that try to become a part of the page: they stay text, whatever they hold and wherever it is shown."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Hits judged with one key, and `semlex eval`, which reads what the page has written."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The page where something is missing or different: a token, vectors, documents, a server; jobs that go on."""
 
-from __future__ import annotations
-
 import pytest
 
 from semlex import Document, SyncClient

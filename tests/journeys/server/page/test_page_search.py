@@ -1,7 +1,5 @@
 """A question on the page: the order for every weight, its reasons, filters, the keyboard, and how it looks."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 
