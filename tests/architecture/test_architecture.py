@@ -81,10 +81,17 @@ def test_formatted_text_is_recognised_and_only_the_store_speaks_sql():
     assert speakers == {"store"}
 
 
+def output_of(program, code=0, **options):
+    """What a program writes that ends with a code."""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, **options, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
+    return done.stdout
+
+
 def test_import_is_light_and_every_public_name_loads():
     program = f"import semlex, sys; print([name for name in {HEAVY!r} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    assert output_of(program) == "[]\n"
     for name in semlex.__all__:
         assert getattr(semlex, name).__name__ == {"connect": "Client", "connect_sync": "SyncClient"}.get(name, name)
     assert set(dir(semlex)) == set(semlex.__all__)
@@ -126,9 +133,9 @@ def test_help_and_version_load_no_database_no_model_and_no_other_command():
         program = f"import atexit, sys; sys.argv = ['semlex', *{typed.split()!r}]\n"
         program += f"found = lambda: [name for name in sys.modules if name in {heavy!r} or '.commands.' in name]\n"
         program += "atexit.register(lambda: print('loaded:', found()))\nfrom semlex.__main__ import main; main()"
-        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-        assert done.returncode == code, done.stderr
-        assert done.stdout.splitlines()[-1] == f"loaded: {[f'semlex.cli.commands.{own}'] if own else []}", typed
+        assert (
+            output_of(program, code).splitlines()[-1] == f"loaded: {[f'semlex.cli.commands.{own}'] if own else []}"
+        ), typed
 
 
 @pytest.mark.slow
@@ -138,16 +145,9 @@ def test_a_search_from_the_shell_loads_what_it_uses(database_url, tmp_path, mode
         retriever.add_texts(["a lion in the grass"])
     arguments = ["search", "lion", "--collection", "small", "--database", database_url]
     program = SEARCH.format(arguments=arguments, names=UNUSED_BY_A_SEARCH)
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=tmp_path,
-        env={**os.environ, "HF_HOME": str(tmp_path)},
-    )
-    assert "a lion in the grass" in done.stdout
-    assert done.stdout.splitlines()[-1] == "loaded: []"
+    said = output_of(program, cwd=tmp_path, env={**os.environ, "HF_HOME": str(tmp_path)})
+    assert "a lion in the grass" in said
+    assert said.splitlines()[-1] == "loaded: []"
 
 
 @pytest.mark.slow
@@ -165,8 +165,7 @@ def test_methods_on_an_event_loop_load_nothing():
     assert {"semlex.ingest.sync", "semlex.search.why", "semlex.retriever.tables"} <= needed
     for name in ("connect", "PostgreSQLRetriever", "from_settings"):
         program = f"import sys; from semlex import {name}; print(sorted({needed!r} - set(sys.modules)))"
-        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-        assert done.stdout.strip() == "[]"
+        assert output_of(program) == "[]\n"
 
 
 def test_tests_are_in_folders_by_what_they_need():
@@ -205,7 +204,7 @@ def test_design_pages_name_files_and_functions_that_exist():
 
 # --- codes of problems ------------------------------------------------------------------------------------------------
 
-INGEST = Path(semlex.__file__).parent / "ingest"
+INGEST = PACKAGE / "ingest"
 # Where the code of a problem stands among the arguments.
 PLACES = {"LoadError": 0, "FileProblem": 1}
 REASONS = "What is left out of folders"

@@ -108,8 +108,6 @@ NOTICES = (ROOT / "THIRD-PARTY-NOTICES").read_text("utf-8")
 
 def notices_module():
     spec = importlib.util.spec_from_file_location("notices", ROOT / "rust" / "notices.py")
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

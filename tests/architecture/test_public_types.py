@@ -19,18 +19,11 @@ from semlex.retriever import synchronous
 
 ROOT = Path(semlex.__file__).parent.parent.parent
 # Any is the truth of JSON and of rows of any library; it hides nothing of coroutines, arrays, integers, connections.
+# (numpy before 2.2 has no types of shapes)
 HARMLESS = (
-    "Coroutine[Any, Any, ",
-    "AsyncGenerator[Any, ",
-    "tuple[Any, ...]",
-    "dtype[Any]",
-    "ndarray[Any, ",  # numpy before 2.2 has no types of shapes
-    "numpy.integer[Any]",
-    "Connection[Any]",
-    "ConnectionPool[Any]",
-    "dict[str, Any]",
-    "Mapping[str, Any]",
-)
+    "Coroutine[Any, Any, ", "AsyncGenerator[Any, ", "tuple[Any, ...]", "dtype[Any]", "ndarray[Any, ",
+    "numpy.integer[Any]", "Connection[Any]", "ConnectionPool[Any]", "dict[str, Any]", "Mapping[str, Any]",
+)  # fmt: skip
 # JSON values; what a setting may be; whatever holds rows; classes of packages that are not installed here.
 UNTYPED = {
     "FacetValue.value", "SearchResults.to_pandas", "FacetValue.__init__", "Job.arguments", "Job.__init__",

@@ -52,19 +52,12 @@ def text_of(path):
 def test_turns_are_found_and_all_text_is_plain():
     for text, found in [
         ("An error is told.", "is told"), ("Files are\ntold.", "are\ntold"), ("Build it anew.", "anew"),
-        ("It is no list.", "is no "),
-        ("These are no\n    hits.", "are no\n"),
-        ("There is none.", "There is none"),
-        ("An option goes before a file.", "goes before"),
-        ("It stands in the table.", "stands in"),
-        ("Words stand\nbeside it.", "stand\nbeside"),
-        ("It ends by\nitself.", "by\nitself"),
-        ("Whoever asks", "Whoever"), ("a table of yours", "of yours"),
-        ("where there is an index", "where there is"),
-        ("what is stored says", "what is stored says"),
-        ("It lets go of a lock.", "lets go of"),
-        ("It is read all the same.", "all the same"),
-        ("a word drawn by lot", "drawn by lot"),
+        ("It is no list.", "is no "), ("These are no\n    hits.", "are no\n"), ("There is none.", "There is none"),
+        ("An option goes before a file.", "goes before"), ("It stands in the table.", "stands in"),
+        ("Words stand\nbeside it.", "stand\nbeside"), ("It ends by\nitself.", "by\nitself"),
+        ("Whoever asks", "Whoever"), ("a table of yours", "of yours"), ("where there is an index", "where there is"),
+        ("what is stored says", "what is stored says"), ("It lets go of a lock.", "lets go of"),
+        ("It is read all the same.", "all the same"), ("a word drawn by lot", "drawn by lot"),
     ]:  # fmt: skip
         assert banned(f"\n{text}") == [f"2: {found}"]
     assert not banned("He told us: no list, a new one, None; this is not a list.")

@@ -95,8 +95,6 @@ async def served(app):
 
 
 class Posted:
-    """Frames over HTTP."""
-
     def __init__(self, http, address, revision):
         self._http, self._address, self.revision = http, address, revision
         self.headers = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}

@@ -33,7 +33,6 @@ KEYS = {
 
 
 def executable():
-    """The browser of this machine."""
     return next((found for name in NAMES if (found := shutil.which(name))), None)
 
 
@@ -79,7 +78,6 @@ class Browser:
                     page.heard(message["method"], message["params"])
 
     def ask(self, method, session=None, **params):
-        """The answer to a command of the protocol."""
         with self._lock:
             self._last += 1
             number, answers = self._last, queue.Queue()
@@ -136,7 +134,6 @@ class Page:
         self.requests = []
 
     def heard(self, method, params):
-        """Notes what the page says."""
         if method == "Runtime.exceptionThrown":
             details = params["exceptionDetails"]
             self.errors.append(details.get("exception", {}).get("description", details["text"]))
@@ -204,13 +201,11 @@ class Page:
         ]
 
     def picture(self):
-        """The page as PNG."""
         return base64.b64decode(self.ask("Page.captureScreenshot", format="png")["data"])
 
 
 @contextmanager
 def browser_of(program):
-    """A browser that is ended afterwards."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         made = Browser(program, Path(folder))
         try:

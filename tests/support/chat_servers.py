@@ -18,13 +18,11 @@ def answer_text(sentences):
 
 
 def completion(content, finish="stop"):
-    """The answer in one piece."""
     choice = {"index": 0, "message": {"role": "assistant", "content": content}, "finish_reason": finish}
     return {"choices": [choice], "usage": {"prompt_tokens": 11, "completion_tokens": 7}}
 
 
 def events(content, finish="stop", *, line_end="\n", done=True):
-    """The answer as server-sent events."""
     pieces = [content[at : at + PIECE] for at in range(0, len(content), PIECE)]
     deltas = [{"role": "assistant", "content": ""}, *({"content": piece} for piece in pieces)]
     sent = [{"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
@@ -35,7 +33,6 @@ def events(content, finish="stop", *, line_end="\n", done=True):
 
 
 def streamed(content, **options):
-    """The answer to a request for a stream."""
     return Reply(events(content, **options), headers=EVENT_STREAM)
 
 

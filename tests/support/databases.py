@@ -10,15 +10,11 @@ from psycopg.conninfo import make_conninfo
 
 from semlex.retriever.synchronous import SyncClient
 
-TEMPLATE = "semlex_test_template"
-"""Has the extension ``vector``."""
-PREPARED = "semlex_test_prepared"
-"""Has the tables that all collections share, too."""
+TEMPLATE = "semlex_test_template"  # has the extension "vector"
+PREPARED = "semlex_test_prepared"  # has the tables that all collections share, too
 # Dropped tables leave dead rows in the catalogs, and nothing takes them away here.
 MOST_USES = 200
-
-CLEANING = "semlex-tests-cleaning"
-"""Name of the connection that stays on the database that test after test uses."""
+CLEANING = "semlex-tests-cleaning"  # the connection that stays on the database that test after test uses
 
 # Everything a test may have made or changed, as one number.
 FINGERPRINT = """

@@ -59,7 +59,6 @@ def parsed(statement):
 
 @cache
 def broken_rules(statement):
-    """The rules that a statement breaks."""
     tree = parsed(statement)
     return [] if tree is None else list(_broken(tree))
 
@@ -83,7 +82,6 @@ def refused(statement):
 
 
 def _target(change):
-    """The table that a statement changes."""
     return change.this.this if isinstance(change.this, exp.Schema) else change.this
 
 

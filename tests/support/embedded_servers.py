@@ -5,7 +5,6 @@ import psycopg
 
 
 def server_processes(folder):
-    """The living Postgres processes of a folder."""
     found = []
     for process in psutil.process_iter():
         try:

@@ -94,7 +94,6 @@ def about_own():
 
 
 def patterns():
-    """Patterns for `like`."""
     return st.lists(st.sampled_from(PATTERN_PARTS), max_size=5).map("".join)
 
 
@@ -103,7 +102,6 @@ def _between(given, bounds):
 
 
 def trees(leaves):
-    """Filters of such conditions."""
     return st.recursive(
         leaves,
         lambda inner: st.one_of(

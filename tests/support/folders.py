@@ -47,7 +47,6 @@ def new_open_folder():
 
 
 def folder_with(folder, files):
-    """Makes a folder with these files."""
     for name, content in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -40,8 +40,6 @@ def _node(row):
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of table."""
-
     layout: str  # its name in semlex
     name: str  # of what is imported
     table: str
@@ -92,7 +90,6 @@ def stored_rows(url, collection):
 
 
 def ids(retriever, word):
-    """Ids of what a word finds."""
     return sorted(hit.id for hit in retriever.search(word, mode="keyword", top_k=100))
 
 

@@ -4,12 +4,12 @@ import asyncio
 import re
 import socket
 import ssl
-import threading
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import httpx2
+from anyio.from_thread import start_blocking_portal
 from fastapi import FastAPI
 
 from semlex import Client
@@ -20,7 +20,7 @@ from semlex.server.options import ServeOptions
 from semlex.server.state import ServerState
 from semlex.settings.sources import Reload, Settings
 from semlex.testing import HashEmbedder
-from tests.support.waiting import LIMIT, until
+from tests.support.waiting import LIMIT
 
 COLLECTION = "handbook"
 
@@ -47,8 +47,6 @@ class FixedSettings:
 
 @dataclass
 class Served:
-    """A server that answers."""
-
     app: FastAPI
     state: ServerState
     http: httpx2.AsyncClient
@@ -71,7 +69,6 @@ def settings_for(url=None, **given):
 
 
 def bearer(secret):
-    """The header of a token."""
     return {"Authorization": f"Bearer {secret}"}
 
 
@@ -81,46 +78,49 @@ def without_tls(**options):
 
 
 @asynccontextmanager
-async def in_process(client=None, url=None, *, clock=SYSTEM, **options):
-    """The application without a socket."""
+async def _begun(made, client, url, clock):
+    """The application, its state and its settings, while it runs."""
     source = FixedSettings(settings_for(url))
-    app = create_app(ServeOptions(**options), source, client, clock=clock)
+    app = create_app(made, source, client, clock=clock)
     state = app.state.server
     await state.start()
-    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
     try:
-        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as http:
-            yield Served(app, state, http, source)
+        yield app, state, source
     finally:
         await state.stop()
 
 
 @asynccontextmanager
+async def in_process(client=None, url=None, *, clock=SYSTEM, **options):
+    """The application without a socket."""
+    async with _begun(ServeOptions(**options), client, url, clock) as (app, state, source):
+        transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as http:
+            yield Served(app, state, http, source)
+
+
+@asynccontextmanager
 async def on_a_port(client=None, url=None, *, clock=SYSTEM, below="", **options):
     """The application behind uvicorn; `below` is a path that a proxy takes away."""
-    source = FixedSettings(settings_for(url))
     made = ServeOptions(port=0, **options)
-    app = create_app(made, source, client, clock=clock)
-    state = app.state.server
-    listening = bound_socket(made.host, 0)
-    # Who does not read an answer is noticed soon: its connection inherits that.
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 * 1024)
-    await state.start()
-    config = config_of(app, made)
-    config.app = below_a_path(app, below)
-    config.timeout_keep_alive = int(LIMIT)  # of uvicorn, by the machine's time
-    config.load()
-    server = Server(config, app, made.stop_seconds, lambda _line: None)
-    server.lifespan = config.lifespan_class(config)
-    await server.startup([listening])
-    await server.on_tick(0)
-    host, port = listening.getsockname()[:2]
-    try:
-        async with without_tls(base_url=f"http://{host}:{port}", timeout=LIMIT) as http:
-            yield Served(app, state, http, source, (host, port), server.server_state.connections, server)
-    finally:
-        await server.shutdown([listening])
-        await state.stop()
+    async with _begun(made, client, url, clock) as (app, state, source):
+        listening = bound_socket(made.host, 0)
+        # Who does not read an answer is noticed soon: its connection inherits that.
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 * 1024)
+        config = config_of(app, made)
+        config.app = below_a_path(app, below)
+        config.timeout_keep_alive = int(LIMIT)  # of uvicorn, by the machine's time
+        config.load()
+        server = Server(config, app, made.stop_seconds, lambda _line: None)
+        server.lifespan = config.lifespan_class(config)
+        await server.startup([listening])
+        await server.on_tick(0)
+        host, port = listening.getsockname()[:2]
+        try:
+            async with without_tls(base_url=f"http://{host}:{port}", timeout=LIMIT) as http:
+                yield Served(app, state, http, source, (host, port), server.server_state.connections, server)
+        finally:
+            await server.shutdown([listening])
 
 
 def below_a_path(app, path):
@@ -133,29 +133,18 @@ def below_a_path(app, path):
     return forward if path else app
 
 
+@asynccontextmanager
+async def _served(url, **options):
+    made = Client(url, embedding_model=HashEmbedder(), use_reranking=False)
+    async with made as client, on_a_port(client, **options) as served:
+        yield served.address
+
+
 @contextmanager
 def in_a_thread(url, **options):
     """The address of a server that runs in a thread, for clients without an event loop."""
-    begun, address = threading.Event(), [("", 0)]
-    loop, end = asyncio.new_event_loop(), asyncio.Event()
-
-    async def run():
-        made = Client(url, embedding_model=HashEmbedder(), use_reranking=False)
-        async with made as client, on_a_port(client, **options) as served:
-            address[0] = served.address
-            begun.set()
-            await end.wait()
-
-    thread = threading.Thread(target=loop.run_until_complete, args=(run(),))
-    thread.start()
-    try:
-        until(lambda: begun.is_set() or not thread.is_alive(), "a server that listens")
-        assert begun.is_set(), "it ended before it listened"
-        yield address[0]
-    finally:
-        loop.call_soon_threadsafe(end.set)
-        thread.join()
-        loop.close()
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(_served(url, **options)) as address:
+        yield address
 
 
 async def raw(address, *parts):
@@ -175,6 +164,5 @@ async def raw(address, *parts):
 async def answer_of(reader):
     """Status and body of the next answer on a connection that stays open."""
     head = (await reader.readuntil(b"\r\n\r\n")).lower()
-    length = re.search(rb"content-length: (\d+)", head)
-    assert length is not None
-    return int(head.split(b" ", 2)[1]), await reader.readexactly(int(length[1]))
+    length = int(re.search(rb"content-length: (\d+)", head)[1])
+    return int(head.split(b" ", 2)[1]), await reader.readexactly(length)

@@ -23,8 +23,6 @@ RETRIED = [408, 429, 500, 502, 503, 504]
 
 @dataclass(frozen=True)
 class Request:
-    """What the server received."""
-
     path: str
     headers: dict[str, str]  # names in lower case
     body: Any
@@ -80,12 +78,10 @@ class ModelServerDouble:
         self._server.server_close()
 
     def then(self, *faults):
-        """Adds faults for the next requests."""
         with self._lock:
             self._faults += faults
 
     def reply(self, request):
-        """Notes a request, and answers it."""
         with self._lock:
             self.requests.append(request)
             self._now += 1
@@ -177,7 +173,6 @@ def cut(request, answer):
 
 
 def drip(request, answer, tick=None):
-    """Sends the answer byte by byte."""
     return Reply(right(request, answer).body, manner="drip", tick=tick)
 
 

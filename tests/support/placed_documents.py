@@ -19,18 +19,12 @@ from semlex.types.results import SearchResult
 from tests.support.markdown_texts import MARKED, STRUCTURES, TEXT
 
 LONG = st.lists(TEXT | MARKED, min_size=1, max_size=2).map("\n\n".join)
-AROUND = st.builds(
-    Around,
-    neighbours=st.integers(0, 3),
-    sections=st.none() | st.sampled_from([0.1, 0.34, 0.5, 1.0]),
-    parents=st.booleans(),
-)
+SECTIONS = st.none() | st.sampled_from([0.1, 0.34, 0.5, 1.0])
+AROUND = st.builds(Around, neighbours=st.integers(0, 3), sections=SECTIONS, parents=st.booleans())
 
 
 @dataclass(frozen=True)
 class StoredDocument:
-    """A document and its chunks."""
-
     name: str
     text: str
     chunks: tuple[PlacedChunk, ...]
@@ -52,18 +46,9 @@ def stored(number, text, structure, settings, pages=()):
 
 
 def hit_of(chunk, rank, parent=None):
-    """A chunk as a hit of a search."""
-    return SearchResult(
-        chunk.text,
-        id=chunk.key[1],
-        parent_id=parent,
-        source_document=chunk.name,
-        heading_path=chunk.titles,
-        char_start=chunk.char_start,
-        char_end=chunk.char_end,
-        line=chunk.line,
-        rank=rank,
-    )
+    place = {"heading_path": chunk.titles, "char_start": chunk.char_start, "char_end": chunk.char_end}
+    own = {"id": chunk.key[1], "parent_id": parent, "source_document": chunk.name, "line": chunk.line}
+    return SearchResult(chunk.text, **own, **place, rank=rank)
 
 
 @st.composite
@@ -82,7 +67,6 @@ def documents(draw):
 
 @st.composite
 def searches(draw):
-    """Documents and hits in them, best first."""
     found = draw(documents())
     chunks = [chunk for document in found for chunk in document.chunks]
     chosen = draw(st.lists(st.sampled_from(chunks), max_size=8, unique_by=lambda chunk: chunk.key)) if chunks else []

@@ -128,7 +128,6 @@ class _Writer:
         self._dropped_depth = 0
 
     def start(self, name, attributes):  # noqa: C901 - one branch per kind of element
-        """An element begins."""
         if self._dropped:
             self._dropped_depth += name == self._dropped and not attributes.endswith("/")
         elif name in _DROPPED or (self._without_surroundings and _surrounds(name, attributes)):
@@ -157,7 +156,6 @@ class _Writer:
             self._in_item = self._in_item or name == "li"
 
     def end(self, name):
-        """An element ends."""
         if self._dropped:
             self._dropped_depth -= name == self._dropped
             if not self._dropped_depth:
@@ -169,7 +167,6 @@ class _Writer:
             self._in_item = self._in_item and name != "li"
 
     def add(self, text):
-        """Characters come."""
         if not self._dropped:
             text = _unescaped(text)
             self._pieces.append(text if self._preformatted else re.sub(r"[ \t\r\n\f]+", " ", text))

@@ -34,7 +34,6 @@ class Program(Child):
         assert self.waits(lambda words: words.count(word) >= times), f"it ended without {word!r}: {self.said}"
 
     def until_stopped(self):
-        """Waits until it has stopped itself."""
         try:
             until_stopped(self.pid)
         except (AssertionError, psutil.Error) as error:

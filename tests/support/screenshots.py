@@ -53,7 +53,6 @@ def serving(folder):
 
 
 def take(folder):
-    """Makes every picture."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as work:
         Path(work).chmod(0o711)  # as root the embedded server runs under another account

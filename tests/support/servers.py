@@ -116,7 +116,6 @@ def _source_of_pgvector(folder):
 
 
 def pgbouncer():
-    """The path of PgBouncer."""
     found = shutil.which("pgbouncer", path="/usr/sbin:/usr/bin:/usr/local/bin:/opt/homebrew/bin")
     if found is None:
         raise LackingError("PgBouncer is not installed here: apt-get install pgbouncer (brew install pgbouncer)")

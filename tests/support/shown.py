@@ -30,8 +30,6 @@ HAS_HITS = "document.querySelectorAll('.hits > li').length > 0"
 
 @dataclass(frozen=True)
 class Shown:
-    """A server's page."""
-
     browser: Browser
     address: str
     collection: str
@@ -67,7 +65,6 @@ def slide(page, weight):
 
 
 def order(page):
-    """Ids of the hits, from above."""
     return page.value(ORDER)
 
 

@@ -33,7 +33,6 @@ class Spans:
         self._kept.clear()
 
     def text(self):
-        """All that an exporter would send."""
         return json.dumps([json.loads(one.to_json()) for one in self.all()])
 
     def path(self, one):

@@ -47,7 +47,6 @@ class Pair:
         assert self._standby.start() == self.standby
 
     def promote(self):
-        """Makes the standby a primary."""
         with psycopg.connect(self.standby, autocommit=True) as connection:
             assert connection.execute("SELECT pg_promote(true, 120)").fetchone() == (True,)
 

@@ -67,8 +67,6 @@ class Content:
 
 
 class Bits:
-    """A stream of bits."""
-
     def __init__(self, data):
         self.bits = [byte >> place & 1 for byte in data for place in range(8)]
         self.at = 0

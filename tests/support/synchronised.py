@@ -6,8 +6,6 @@ from tests.support.retrievers import sync_opened
 
 
 class CountingEmbedder(HashEmbedder):
-    """Counts what it embeds."""
-
     texts = 0
 
     def embed_documents(self, texts):

@@ -8,7 +8,6 @@ import uuid
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
@@ -27,8 +26,6 @@ class Tenant:
 
 @dataclass
 class Tenants:
-    """Roles and schemas in a database."""
-
     administrator: str  # address of a superuser, for making roles and looking
     login: str
     url: str  # of the login
@@ -71,8 +68,5 @@ def tenants_of(database_url):
     try:
         yield one
     finally:
-        like = f"%{login}"
-        with psycopg.connect(database_url, autocommit=True) as connection:
-            for (role,) in connection.execute("SELECT rolname FROM pg_roles WHERE rolname LIKE %s", [like]).fetchall():
-                connection.execute(sql.SQL("DROP OWNED BY {} CASCADE").format(sql.Identifier(role)))
-                connection.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(role)))
+        for (role,) in execute(database_url, "SELECT rolname FROM pg_roles WHERE rolname LIKE %s", [f"%{login}"]):
+            one.run("DROP OWNED BY {} CASCADE; DROP ROLE {}", role, role)

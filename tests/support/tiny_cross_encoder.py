@@ -11,7 +11,6 @@ MAX_POSITIONS = 128
 
 
 def write_cross_encoder(folder, *, labels=1):
-    """Saves a classifier and its tokenizer."""
     fast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizers_on_disk.word_pieces(),
         pad_token="[PAD]",  # noqa: S106

@@ -1,11 +1,11 @@
 """Two models whose vectors have the same length and mean different things, and what a collection holds of either."""
 
 import numpy as np
-import psycopg
 
 from semlex.embedding.base import EmbedderIdentity
 from semlex.testing import HashEmbedder
 from tests.support import retrievers
+from tests.support.databases import execute
 
 DIMENSIONS = 16
 NAME = "moving"
@@ -45,17 +45,13 @@ def opened(url, model=None, **options):
 
 def vectors_of(url, version, collection=NAME):
     """The vectors of a version by the id of their chunk."""
-    with psycopg.connect(url) as connection:
-        statement = f"SELECT chunk_id, embedding::text FROM semlex.{collection}_embedding_{version}"  # noqa: S608
-        rows = connection.execute(statement).fetchall()
+    rows = execute(url, f"SELECT chunk_id, embedding::text FROM semlex.{collection}_embedding_{version}")  # noqa: S608
     return {chunk_id: np.fromstring(text.strip("[]"), np.float32, sep=",") for chunk_id, text in rows}
 
 
 def texts_of(url, collection=NAME):
     """The texts of all chunks by id, as they are embedded."""
-    with psycopg.connect(url) as connection:
-        statement = f"SELECT chunk_id, context, chunk_text FROM semlex.{collection}_chunk"  # noqa: S608 - a test's own
-        rows = connection.execute(statement).fetchall()
+    rows = execute(url, f"SELECT chunk_id, context, chunk_text FROM semlex.{collection}_chunk")  # noqa: S608
     return {chunk_id: f"{context}\n{text}" if context else text for chunk_id, context, text in rows}
 
 
@@ -69,11 +65,8 @@ def assert_vectors(found, texts, model, *, whole):
 
 def versions(url):
     """Number of the serving version, and of each whether it is in the making."""
-    with psycopg.connect(url) as connection:
-        serving = "SELECT embedding_version FROM semlex.collection WHERE name = %s"
-        ((number,),) = connection.execute(serving, [NAME]).fetchall()
-        building = "SELECT version, building FROM semlex.embedding_version WHERE name = %s"
-        return number, dict(connection.execute(building, [NAME]).fetchall())
+    ((serving,),) = execute(url, "SELECT embedding_version FROM semlex.collection WHERE name = %s", [NAME])
+    return serving, dict(execute(url, "SELECT version, building FROM semlex.embedding_version WHERE name = %s", [NAME]))
 
 
 def told(results):

@@ -19,7 +19,6 @@ CHILDREN = 2
 
 
 def use(retriever, child):
-    """One write and one search."""
     retriever.add_texts([f"said by child {child}"], ids=[f"child {child}"])
     return [hit.id for hit in retriever.search("said by the parent", 1)]
 

@@ -80,8 +80,6 @@ class Order:
 
 
 class Killing:
-    """Kills once."""
-
     def __init__(self, order):
         self._order = order
         self._left = order.times
@@ -109,7 +107,6 @@ class Killing:
         return os.getpid() if self._order.victim == "client" else self._moments.backend
 
     def _pass(self, doing, moment):
-        """A moment of a transaction."""
         if self._order.point is None and moment != "before":
             self.reach(ANYWHERE)
         if moment == "copying":
@@ -122,7 +119,6 @@ class Killing:
                 self.reach(name)
 
     def set_points(self):
-        """Puts the points around functions."""
         self._moments.watch()
         changed, is_wanted = FolderWatch.changed, FolderWatch._is_wanted
 

@@ -16,8 +16,6 @@ WORDS = ("key", "vault", "dome", "comet", "banana", "ship", "zenith")
 
 
 class Client:
-    """What it does, and what became of it."""
-
     def __init__(self, retriever, own):
         self.retriever, self.own = retriever, own
         self.model = old_model()

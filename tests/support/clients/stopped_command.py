@@ -15,7 +15,6 @@ from tests.support.waiting import held, until_waiting
 
 
 def main(url, arguments, moment, folder=Path(), limits=None):
-    """Runs `semlex` with the arguments."""
     os.environ["DATABASE_URL"] = url
     os.chdir(folder)
     set_limits(limits or {})

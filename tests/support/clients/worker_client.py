@@ -12,8 +12,6 @@ from tests.support.waiting import LIMIT
 
 @dataclass(frozen=True)
 class Order:
-    """How a worker is started."""
-
     url: str
     allow: Path  # a folder that jobs may read
     moment: tuple[str, str, int] | None = None  # where it stops itself: arguments of `stop_at`
