@@ -211,9 +211,10 @@ async def test_a_hostile_schema_in_front_of_the_search_path_is_not_called(databa
         *((15, "0.8.0", None), (18, "0.10.0", None), (16, None, None)),
     ],
 )
-async def test_versions_below_the_floor_are_refused(postgres, version, refused):
-    connection = AsyncMock()  # to a server of those versions
-    connection.execute.return_value.fetchone.return_value = (postgres, version, "public", False)
+async def test_versions_below_the_floor_are_refused(postgres, version, refused, monkeypatch):
+    found = AsyncMock(return_value=[(postgres, version, "public", False)])  # of a server of those versions
+    monkeypatch.setattr("semlex.store.postgres.server_info.fetch_rows", found)
+    connection = AsyncMock()
     if refused is None:
         info = await read_server_info(connection)
         assert (info.postgres, info.pgvector is None) == (postgres, version is None)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
-from uuid import UUID
 
 import numpy as np
 from psycopg import sql
 
 from semlex.store.embedding_versions import note_lacking, stored_versions, write_embeddings
+from semlex.store.postgres.settings import fetch_rows, fetch_value
 from semlex.store.query.leg import Key, key_arrays
-from semlex.store.write.documents import begin_write, share_documents
+from semlex.store.write.documents import FIRST_KEY, begin_write, share_documents
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from uuid import UUID
 
     from numpy.typing import NDArray
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 # Bytes of the hash of context and text, before the mark.
 TEXT_HASH_BYTES = 16
-FIRST = (UUID(int=0), "")
 
 
 class ChunkWithoutLine(NamedTuple):
@@ -94,9 +94,7 @@ async def count_without_line(connection: Connection, collection: CollectionInfo,
     statement = sql.SQL("SELECT count(*) FROM {} AS c WHERE {}").format(
         collection.names.chunk, selection.condition(collection)
     )
-    cursor = await connection.execute(statement, selection.values)
-    row = await cursor.fetchone()
-    return int(row[0]) if row else 0
+    return int(await fetch_value(connection, statement, selection.values))
 
 
 async def chunks_without_line(
@@ -107,11 +105,9 @@ async def chunks_without_line(
         "SELECT c.document_id, c.chunk_id, c.content_hash, c.context, c.chunk_text FROM {} AS c WHERE {} "
         "AND (c.document_id, c.chunk_id) > (%(document)s, %(chunk)s) ORDER BY c.document_id, c.chunk_id LIMIT %(most)s"
     ).format(collection.names.chunk, selection.condition(collection))
-    document, chunk = after or FIRST
-    cursor = await connection.cursor(binary=True).execute(
-        statement, selection.values | {"document": document, "chunk": chunk, "most": limit}
-    )
-    return [ChunkWithoutLine(*row) for row in await cursor.fetchall()]
+    document, chunk = after or FIRST_KEY
+    values = selection.values | {"document": document, "chunk": chunk, "most": limit}
+    return [ChunkWithoutLine(*row) for row in await fetch_rows(connection, statement, values)]
 
 
 async def stored_lines(
@@ -123,10 +119,8 @@ async def stored_lines(
         "FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) AS k(document_id, chunk_id) "
         "JOIN {} AS c USING (document_id, chunk_id) WHERE octet_length(c.content_hash) > %(hash_bytes)s"
     ).format(collection.names.chunk)
-    cursor = await connection.cursor(binary=True).execute(
-        statement, {**key_arrays(keys), "hash_bytes": TEXT_HASH_BYTES}
-    )
-    return {(row[0], row[1]): (row[2], row[3]) for row in await cursor.fetchall()}
+    found = await fetch_rows(connection, statement, {**key_arrays(keys), "hash_bytes": TEXT_HASH_BYTES})
+    return {(row[0], row[1]): (row[2], row[3]) for row in found}
 
 
 async def write_lines(
@@ -143,7 +137,8 @@ async def write_lines(
     async with begin_write(connection, collection, len(chunks)) as index:
         await share_documents(connection, collection, sorted({chunk.document_id for chunk in chunks}))
         places = {(chunk.document_id, chunk.chunk_id): place for place, chunk in enumerate(chunks)}
-        cursor = await connection.cursor(binary=True).execute(
+        found = await fetch_rows(
+            connection,
             sql.SQL(
                 "SELECT c.document_id, c.chunk_id, c.language, c.keyword_id FROM unnest(%(document_ids)s::uuid[], "
                 "%(chunk_ids)s::text[], %(hashes)s::bytea[]) AS k(document_id, chunk_id, hash) "
@@ -152,7 +147,6 @@ async def write_lines(
             ).format(collection.names.chunk),
             {**key_arrays(list(places)), "hashes": [chunk.content_hash for chunk in chunks]},
         )
-        found = await cursor.fetchall()
         keys = [(row[0], row[1]) for row in found]
         kept = [places[key] for key in keys]
         if not kept:

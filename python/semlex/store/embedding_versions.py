@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from psycopg.types.json import Jsonb
 from semlex import _core
 from semlex.errors import ConfigurationError, ModelMismatchError, StoreError
 from semlex.store.jobs import NewJob, store_job
-from semlex.store.postgres.settings import cursor_with_times, server_time, set_local
+from semlex.store.postgres.settings import fetch_row, fetch_rows, fetch_value, server_time, set_local
 from semlex.store.schema.collection import MAX_DIMENSIONS, CollectionInfo, EmbeddingVersion, Versions, for_model
 from semlex.store.schema.locks import SETUP_LOCK, gone, hold_collection, lock_briefly
 from semlex.store.schema.names import Names, insertion
@@ -38,7 +38,7 @@ MAX_ROW_BYTES = 4_080
 
 
 def check_dimensions(wanted: EmbeddingVersion) -> None:
-    """Refuse vectors with no dimension, or with more than pgvector can store."""
+    """Refuse vectors without dimensions, or with more than pgvector can store."""
     if not 1 <= wanted.dimensions <= MAX_DIMENSIONS:
         raise ModelMismatchError(f"vectors may have 1 to {MAX_DIMENSIONS} dimensions; these have {wanted.dimensions}")
 
@@ -53,11 +53,9 @@ async def ensure_embedding_version(
         await set_local(connection, lock_timeout="60s")
         await connection.execute("SELECT pg_advisory_xact_lock(%s)", [SETUP_LOCK])
         found = await find(connection, names)
-        if found is None:
+        if found is None or found[0].collection_id != collection.collection_id:
             raise gone(collection)
         now_open = replace(found[0], keyword=collection.keyword)
-        if now_open.collection_id != collection.collection_id:
-            raise gone(collection)
         if now_open.versions.standing:
             return for_model(now_open, wanted)
         building = now_open.versions.building
@@ -92,17 +90,17 @@ async def create_version(
     # No number is used twice, or a program with an older list would take one model's vectors for another's. While this
     # version serves, `token_counter` counts tokens; None keeps the collection's counter.
     names, now = collection.names, utc_now()
-    cursor = await connection.execute(
+    number = await fetch_value(
+        connection,
         sql.SQL(
             "UPDATE {} AS c SET updated_at = %s, last_embedding_version = 1 + greatest(c.last_embedding_version, "
             "c.embedding_version) WHERE c.name = %s RETURNING c.last_embedding_version"
         ).format(names.registry),
         [now, names.collection],
     )
-    row = await cursor.fetchone()
-    if row is None:
+    if number is None:
         raise gone(collection)
-    version = replace(wanted, version=row[0])
+    version = replace(wanted, version=number)
     vector_type = vector_type_of(replace(collection, embedding=version))
     # Vectors live in a table per version: their type and their index demand one dimension, and two versions stand side
     # by side while a collection moves to another model. No row = not embedded yet.
@@ -113,19 +111,8 @@ async def create_version(
     options = sql.SQL(" WITH (toast_tuple_target = {})").format(sql.Literal(MAX_ROW_BYTES))
     for statement in names.creation(f"embedding_{version.version}", columns, options):
         await connection.execute(statement)
-    values = {
-        "name": names.collection,
-        "version": version.version,
-        "identity_key": version.identity_key,
-        "model": version.model,
-        "revision": version.revision,
-        "dimensions": version.dimensions,
-        "storage": version.storage,
-        "probe": version.probe,
-        "created_at": now,
-        "building": building,
-        "token_counter": token_counter,
-    }
+    values = asdict(version) | {"name": names.collection, "created_at": now, "building": building}
+    values |= {"token_counter": token_counter, "calibration": None}
     await connection.execute(insertion(names.embedding_version, values), values)
     return version
 
@@ -133,36 +120,32 @@ async def create_version(
 async def read_versions(connection: Connection, collection: CollectionInfo) -> Versions | None:
     """Return the sets of vectors of a collection; None if the collection was dropped."""
     names = collection.names
-    cursor = await connection.execute(
+    row = await fetch_row(
+        connection,
         sql.SQL(
             "SELECT c.embedding_version, ARRAY(SELECT to_jsonb(e) FROM {} AS e WHERE e.name = c.name) "
             "FROM {} AS c WHERE c.name = %s AND c.collection_id = %s"
         ).format(names.embedding_version, names.registry),
         [names.collection, collection.collection_id],
     )
-    row = await cursor.fetchone()
     return None if row is None else Versions.stored(*row)
 
 
 async def stored_versions(connection: Connection, collection: CollectionInfo) -> list[int]:
     """Return the numbers of all embedding versions, including one under construction."""
-    # A writer reads them after its first lock (`semlex.store.schema.locks.begin_write`): no set is added or dropped
+    # A writer reads them after its first lock (`semlex.store.write.documents.begin_write`): no set is added or dropped
     # until the transaction ends.
-    return await versions_told(await ask_versions(connection, collection))
+    answer = await ask_versions(connection, collection)
+    return [version for (version,) in await answer.fetchall()]
 
 
 async def ask_versions(connection: Connection, collection: CollectionInfo) -> AsyncCursor[Any]:
-    """Send the query of `stored_versions`; `versions_told` reads the answer."""
+    """Send the query of `stored_versions`; each row of the answer has the number of one version."""
     names = collection.names
     return await connection.execute(
         sql.SQL("SELECT version FROM {} WHERE name = %s ORDER BY version").format(names.embedding_version),
         [names.collection],
     )
-
-
-async def versions_told(answer: AsyncCursor[Any]) -> list[int]:
-    """Return the numbers that `ask_versions` requested."""
-    return [version for (version,) in await answer.fetchall()]
 
 
 async def check_stands(connection: Connection, collection: CollectionInfo) -> None:
@@ -206,21 +189,22 @@ class VersionRow:
 
     @property
     def is_running(self) -> bool:
-        """Whether a run is filling this version; a lease above `RUN_SECONDS` is ignored: it shows a clock set back."""
+        """Whether a run is filling this version; a lease above `RUN_SECONDS` does not count: the clock was set back."""
         return 0 < self.seconds_left <= RUN_SECONDS
 
 
 async def version_rows(connection: Connection, collection: CollectionInfo) -> list[VersionRow]:
     """Return all embedding versions of a collection, ordered by number."""
     names = collection.names
-    cursor = await cursor_with_times(connection).execute(
+    rows = await fetch_rows(
+        connection,
         sql.SQL(
             "SELECT version, identity_key, model, revision, dimensions, storage, calibration, probe, created_at, "
             "building, run_number, run_until, served_until, last_used_at FROM {} WHERE name = %s ORDER BY version"
         ).format(names.embedding_version),
         [names.collection],
     )
-    rows, now = await cursor.fetchall(), await server_time(connection)
+    now = await server_time(connection)
     return [
         VersionRow(
             EmbeddingVersion(*row[:8]),
@@ -253,7 +237,7 @@ async def bound_times(connection: Connection, collection: CollectionInfo) -> Non
 
 @dataclass(frozen=True, slots=True)
 class VersionRun:
-    """A run, which alone may fill a version with vectors; once a later run supersedes it, it can write nothing."""
+    """The only run that may fill a version with vectors; it cannot write once a later run has superseded it."""
 
     version: int
     number: int  # larger than that of every earlier run
@@ -304,7 +288,7 @@ def lost(collection: CollectionInfo, version: int) -> StoreError:
     name = collection.names.collection
     return StoreError(
         f"another process has taken over version {version} of the vectors of collection {name!r}, or has dropped it; "
-        f"this one stopped (semlex models list --collection {name} lists the versions)"
+        f"this process stopped (semlex models list --collection {name} lists the versions)"
     )
 
 
@@ -367,12 +351,10 @@ async def lacking_writes(connection: Connection, collection: CollectionInfo) -> 
     names, used = collection.names, collection.embedding
     if used is None:
         return 0
-    cursor = await connection.execute(
-        sql.SQL("SELECT lacking_writes FROM {} WHERE name = %s AND version = %s").format(names.embedding_version),
-        [names.collection, used.version],
+    statement = sql.SQL("SELECT lacking_writes FROM {} WHERE name = %s AND version = %s")
+    return (
+        await fetch_value(connection, statement.format(names.embedding_version), [names.collection, used.version]) or 0
     )
-    row = await cursor.fetchone()
-    return row[0] if row else 0
 
 
 async def note_complete(connection: Connection, collection: CollectionInfo) -> None:
@@ -423,10 +405,8 @@ async def drop_version(connection: Connection, collection: CollectionInfo, versi
         raise ConfigurationError(
             f"collection {names.collection!r} has no version {version} of its vectors; it has {known}"
         )
-    cursor = await connection.execute(
-        sql.SQL("SELECT embedding_version FROM {} WHERE name = %s").format(names.registry), [names.collection]
-    )
-    if await cursor.fetchone() == (version,):
+    serving = sql.SQL("SELECT embedding_version FROM {} WHERE name = %s").format(names.registry)
+    if await fetch_value(connection, serving, [names.collection]) == version:
         raise ConfigurationError(
             f"version {version} serves the searches of collection {names.collection!r}, so it cannot be dropped; "
             f"change to another first: semlex models set --collection {names.collection}"

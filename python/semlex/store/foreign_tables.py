@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import psycopg
 from psycopg import sql
-from psycopg.pq import TransactionStatus
 
 from semlex.errors import ConfigurationError
+from semlex.store.followed.source import NO_TEXT
 from semlex.store.postgres.addresses import describe_connection
-from semlex.store.postgres.connection import Connection, own_connection, plain_cursors
+from semlex.store.postgres.connection import Connection, closed_inside_copy, own_connection, plain_cursors
 from semlex.store.postgres.errors import translate
-from semlex.store.postgres.settings import set_local
+from semlex.store.postgres.settings import fetch_rows, fetch_value, set_local
 from semlex.store.postgres.snapshot import open_snapshot
 from semlex.store.tables import RowPart, copy_parts
 
@@ -29,8 +29,6 @@ LayoutName = Literal["langchain-postgres", "langchain-pgvector", "llama-index", 
 VECTORS = ("vector", "halfvec")
 # Made from another column of the same row, and made again here.
 DERIVED = frozenset({"tsvector"})
-# Types that do not become JSON values.
-NO_JSON = frozenset({"bytea", "vector", "halfvec", "sparsevec", "bit", "varbit"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +133,7 @@ ORDER BY c.relname, a.attnum
 
 @dataclass(frozen=True, slots=True)
 class WantedTable:
-    """What a user says about the table to import: its name, and perhaps its layout and columns."""
+    """The table to import, as a user names it; layout and columns are optional."""
 
     # With or without its library's prefix; or the name of a collection of LangChain's `PGVector`.
     name: str
@@ -173,9 +171,9 @@ class ForeignTable:
 
 async def find_table(connection: Connection, wanted: WantedTable) -> ForeignTable:
     """Return the table that a user means; raise an error if none or several match."""
-    cursor = await connection.execute(_COLUMNS, {"schema": wanted.schema, "vectors": list(VECTORS)})
+    found = await fetch_rows(connection, _COLUMNS, {"schema": wanted.schema, "vectors": list(VECTORS)})
     tables: dict[str, dict[str, tuple[str, int]]] = {}
-    for table, column, kind, modifier in await cursor.fetchall():
+    for table, column, kind, modifier in found:
         tables.setdefault(table, {})[column] = (kind, modifier)
     there = {table: {name: kind for name, (kind, _) in columns.items()} for table, columns in tables.items()}
     collections = await _collections(connection, wanted, there)
@@ -215,13 +213,10 @@ async def _collections(
         return {}
     table = sql.Identifier(wanted.schema, COLLECTIONS)
     if wanted.layout != "langchain-pgvector":
-        may_read = sql.SQL("SELECT pg_catalog.has_table_privilege({}, 'SELECT')").format(
-            sql.Literal(table.as_string(connection))
-        )
-        if (await (await connection.execute(may_read)).fetchone()) != (True,):
+        may_read = "SELECT pg_catalog.has_table_privilege(%s, 'SELECT')"
+        if not await fetch_value(connection, may_read, [table.as_string()]):
             return {}
-    query = sql.SQL("SELECT name, uuid FROM {} ORDER BY name").format(table)
-    return dict(await (await connection.execute(query)).fetchall())
+    return dict(await fetch_rows(connection, sql.SQL("SELECT name, uuid FROM {} ORDER BY name").format(table)))
 
 
 def _found(
@@ -233,12 +228,12 @@ def _found(
 ) -> ForeignTable:
     types = {column: kind for column, (kind, _) in columns.items()}
     others = layout.others_in(types) if collection is None else []
-    possible = [other for other in others if _is_json(types[other])]
+    possible = [other for other in others if types[other] not in NO_TEXT]
     named = wanted.metadata
     if named is not None and (unknown := [other for other in named if other not in possible]):
         raise ConfigurationError(
             f"{wanted.schema}.{name} has no column {unknown[0]!r} that can become metadata; columns that can: "
-            f"{shown(possible)}. Name those that are to be kept (metadata_fields=, --metadata-field)"
+            f"{shown(possible)}. Name some of these (metadata_fields=, --metadata-field)"
         )
     metadata = list(named) if named is not None else possible if layout.others else []
     modifier = columns[layout.vector][1]
@@ -254,18 +249,14 @@ def _found(
     )
 
 
-def _is_json(kind: str) -> bool:
-    return kind not in NO_JSON
-
-
 def _several(wanted: WantedTable, meant: Sequence[tuple[Layout, str, Any]], where: str) -> ConfigurationError:
     choices = [
         f"{f'the collection {collection[1]!r}' if collection else f'the table {name!r}'} (--from {layout.name})"
         for layout, name, collection in meant
     ]
     return ConfigurationError(
-        f"{wanted.name!r} may be {' or '.join(choices)} in {where}: name the layout (layout=, --from), or the table in "
-        "full"
+        f"{wanted.name!r} may be {' or '.join(choices)} in {where}: name the layout (layout=, --from), or give the "
+        "table's full name"
     )
 
 
@@ -280,9 +271,8 @@ def _none(
         for layout in RECOGNISED
         if name != EMBEDDINGS and LAYOUTS[layout].fits(types)
     } | dict.fromkeys(collections, "langchain-pgvector")
-    told = ", ".join(f"{name!r} ({kind})" for name, kind in list(known.items())[:SHOWN_NAMES])
-    more = f" and {len(known) - SHOWN_NAMES:,} more" if len(known) > SHOWN_NAMES else ""
-    found = f"this schema has {told}{more}" if known else "this schema has no table that can be recognised"
+    tables = _shortened([f"{name!r} ({kind})" for name, kind in known.items()])
+    found = f"this schema has {tables}" if known else "this schema has no table that can be recognised"
     return ConfigurationError(
         f"no table with vectors and no collection of LangChain is named {wanted.name!r} in {where}; {found}: "
         "name one of them, or another schema (source_schema=, --source-schema) or database (source_url=, "
@@ -316,9 +306,12 @@ def _another(wanted: WantedTable, types: Mapping[str, str], where: str) -> Confi
 
 def shown(names: Mapping[str, str] | Sequence[str]) -> str:
     """Return a list of names as text for a message, shortened if it is long."""
-    listed = list(names)
+    return _shortened([f"{name!r:.80}" for name in names])
+
+
+def _shortened(listed: Sequence[str]) -> str:
     rest = len(listed) - SHOWN_NAMES
-    text = ", ".join(f"{name!r:.80}" for name in listed[:SHOWN_NAMES])
+    text = ", ".join(listed[:SHOWN_NAMES])
     return f"{text} and {rest:,} more" if rest > 0 else text or "none"
 
 
@@ -338,20 +331,13 @@ class RowCounts:
 async def count_rows(connection: Connection, table: ForeignTable) -> RowCounts:
     """Count the rows of a table, in one pass over it."""
     layout = table.layout
-    counts: list[sql.Composable] = [sql.SQL("pg_catalog.count(*)")]
+    counts: list[sql.Composable] = [sql.SQL("pg_catalog.count(*)"), sql.SQL("0")]
     if layout.later is not None:
-        column = sql.Identifier(layout.id)
-        counts.append(
-            sql.SQL("pg_catalog.count({column}) OPERATOR(pg_catalog.-) pg_catalog.count(DISTINCT {column})").format(
-                column=column
-            )
-        )
-    else:
-        counts.append(sql.SQL("0"))
+        repeats = sql.SQL("pg_catalog.count({0}) OPERATOR(pg_catalog.-) pg_catalog.count(DISTINCT {0})")
+        counts[1] = repeats.format(sql.Identifier(layout.id))
     counts += [sql.SQL("pg_catalog.count({})").format(sql.Identifier(name)) for name in table.left_out]
     query = sql.SQL("SELECT {} FROM {} AS t WHERE {}").format(sql.SQL(", ").join(counts), _name(table), _of(table))
-    cursor = await connection.execute(query)
-    [(rows, repeated, *filled)] = await cursor.fetchall()
+    [(rows, repeated, *filled)] = await fetch_rows(connection, query)
     left_out = {name: count for name, count in zip(table.left_out, filled, strict=True) if count}
     return RowCounts(rows - repeated, repeated, left_out)
 
@@ -363,8 +349,8 @@ async def read_rows(connection: Connection, table: ForeignTable, counts: RowCoun
     layout = table.layout
     has_metadata = layout.metadata in table.types
     columns: list[sql.Composable] = [
-        sql.SQL("t.{}::pg_catalog.text").format(sql.Identifier(layout.id)),
-        sql.SQL("t.{}::pg_catalog.text").format(sql.Identifier(layout.text)),
+        _text(layout.id),
+        _text(layout.text),
         sql.SQL("t.{}").format(sql.Identifier(layout.vector)),
         _text(layout.metadata if has_metadata else None),
         _text(layout.later),
@@ -401,8 +387,7 @@ def _of(table: ForeignTable) -> sql.Composable:
     """Return the SQL condition on the rows to read, with the collection's key in it: COPY takes no parameters."""
     if table.collection is None:
         return sql.SQL("true")
-    key: Any = table.collection[0]
-    return sql.SQL("t.collection_id OPERATOR(pg_catalog.=) {}").format(sql.Literal(str(key)))
+    return sql.SQL("t.collection_id OPERATOR(pg_catalog.=) {}").format(sql.Literal(str(table.collection[0])))
 
 
 @asynccontextmanager
@@ -425,12 +410,7 @@ async def source_snapshot(database: Database, url: str | None) -> AsyncIterator[
             role = None if url is not None else database.role
             async with open_snapshot(connection, role=role, pipelined=False):
                 await set_local(connection, **READING)
-                try:
+                with closed_inside_copy(connection):
                     yield connection
-                except BaseException:
-                    if connection.info.transaction_status == TransactionStatus.ACTIVE:
-                        # Interrupted inside a COPY: it cannot be rolled back, so the server does it.
-                        connection.pgconn.finish()
-                    raise
         except psycopg.Error as error:
             raise translate(error, "read the table", address, writing=True) from None

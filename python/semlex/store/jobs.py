@@ -16,14 +16,14 @@ from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from semlex.errors import ConfigurationError, LeaseLostError, PrivilegeError
-from semlex.store.postgres.settings import cursor_with_times, server_time
+from semlex.store.postgres.settings import fetch_row, fetch_rows, server_time
 from semlex.store.schema import migrations
-from semlex.store.schema.names import insertion
+from semlex.store.schema.names import has_table, insertion
 from semlex.store.schema.registry import migrate_registry, registry_version
 from semlex.types.jobs import DEFAULT_ATTEMPTS, ENDED, STATES, JobError, JobInfo, JobProgress, JobState
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator
 
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
@@ -53,22 +53,6 @@ def job_table(schema: str) -> sql.Identifier:
     return sql.Identifier(schema, "job")
 
 
-async def has_job_table(connection: Connection, schema: str) -> bool:
-    """Return whether the schema has a table of jobs."""
-    cursor = await connection.execute("SELECT to_regclass(%s) IS NOT NULL", [f'"{schema}"."job"'])
-    row = await cursor.fetchone()
-    return bool(row and row[0])
-
-
-async def first_row(
-    connection: Connection, statement: sql.Composed, given: Sequence[Any] | Mapping[str, Any]
-) -> tuple[Any, ...] | None:
-    """Return the first row that a statement returns, if any."""
-    cursor = await cursor_with_times(connection).execute(statement, given)
-    row: tuple[Any, ...] | None = await cursor.fetchone()
-    return row
-
-
 def job_of(row: tuple[Any, ...]) -> JobInfo:
     """Return the job from a row with the columns `COLUMNS`."""
     *first, stage, done, total, unit, code, message, result, due, submitted, started, finished = row
@@ -79,21 +63,17 @@ def job_of(row: tuple[Any, ...]) -> JobInfo:
 
 async def read_job(connection: Connection, schema: str, job_id: UUID) -> JobInfo:
     """Return the job with this id; raise an error if it does not exist."""
-    row = None
-    if await has_job_table(connection, schema):
-        row = await first_row(
-            connection, sql.SQL("SELECT {} FROM {} WHERE job_id = %s").format(COLUMNS, job_table(schema)), [job_id]
-        )
-    if row is None:
-        raise unknown_job(job_id)
-    return job_of(row)
-
-
-def unknown_job(job_id: UUID) -> ConfigurationError:
-    """Return the error for an unknown job."""
-    return ConfigurationError(
+    if await has_table(connection, job_table(schema)) and (found := await _stored_job(connection, schema, job_id)):
+        return found
+    raise ConfigurationError(
         f"unknown job {job_id}: it may have ended and been removed, or belong to another schema; semlex jobs lists all"
     )
+
+
+async def _stored_job(connection: Connection, schema: str, job_id: UUID) -> JobInfo | None:
+    statement = sql.SQL("SELECT {} FROM {} WHERE job_id = %s").format(COLUMNS, job_table(schema))
+    row = await fetch_row(connection, statement, [job_id])
+    return None if row is None else job_of(row)
 
 
 def job_key(job_id: object) -> UUID:
@@ -146,11 +126,7 @@ class JobQueue:
     async def submit(self, job: NewJob) -> JobInfo:
         """Store a job; if a queued job has the same unique key, return that job instead."""
         job_id = uuid.uuid4()
-
-        async def work(connection: Connection) -> JobInfo:
-            return await store_job(connection, self._schema, job, job_id)
-
-        return await self._database.write("submit a job", work)
+        return await self._database.write("submit a job", lambda c: store_job(c, self._schema, job, job_id))
 
     async def get(self, job_id: UUID) -> JobInfo:
         """Return a job as it is now."""
@@ -160,9 +136,10 @@ class JobQueue:
         """Return up to `limit` jobs of a state and a collection (None: of any), the newest first."""
 
         async def work(connection: Connection) -> Jobs:
-            if not await has_job_table(connection, self._schema):
+            if not await has_table(connection, self._table):
                 return []
-            cursor = await cursor_with_times(connection).execute(
+            found = await fetch_rows(
+                connection,
                 sql.SQL(
                     "SELECT {} FROM {} WHERE (%(state)s::text IS NULL OR state = %(state)s) "
                     "AND (%(collection)s::text IS NULL OR collection = %(collection)s) "
@@ -170,7 +147,7 @@ class JobQueue:
                 ).format(COLUMNS, self._table),
                 {"state": state, "collection": collection, "limit": limit},
             )
-            return [job_of(row) for row in await cursor.fetchall()]
+            return [job_of(row) for row in found]
 
         return await self._database.read("list the jobs", work)
 
@@ -179,11 +156,9 @@ class JobQueue:
 
         async def work(connection: Connection) -> dict[JobState, int]:
             found: dict[JobState, int] = dict.fromkeys(STATES, 0)
-            if await has_job_table(connection, self._schema):
-                cursor = await connection.execute(
-                    sql.SQL("SELECT state, count(*) FROM {} GROUP BY state").format(self._table)
-                )
-                found.update(await cursor.fetchall())
+            if await has_table(connection, self._table):
+                counted = sql.SQL("SELECT state, count(*) FROM {} GROUP BY state").format(self._table)
+                found.update(await fetch_rows(connection, counted))
             return found
 
         return await self._database.read("count the jobs", work, deadline=deadline)
@@ -205,18 +180,17 @@ class JobQueue:
 
         async def work(connection: Connection) -> JobInfo:
             nonlocal is_changed
-            if not await has_job_table(connection, self._schema):
-                raise unknown_job(job_id)
-            row = await first_row(
-                connection,
-                sql.SQL("UPDATE {} SET {} WHERE job_id = %(job_id)s AND state = ANY(%(states)s) RETURNING {}").format(
-                    self._table, changes, COLUMNS
-                ),
-                {"job_id": job_id, "states": list(states), "now": await server_time(connection)},
-            )
-            if row is not None:
-                is_changed = True
-                return job_of(row)
+            if await has_table(connection, self._table):
+                row = await fetch_row(
+                    connection,
+                    sql.SQL(
+                        "UPDATE {} SET {} WHERE job_id = %(job_id)s AND state = ANY(%(states)s) RETURNING {}"
+                    ).format(self._table, changes, COLUMNS),
+                    {"job_id": job_id, "states": list(states), "now": await server_time(connection)},
+                )
+                if row is not None:
+                    is_changed = True
+                    return job_of(row)
             found = await read_job(connection, self._schema, job_id)
             if is_changed:  # by an attempt before, whose answer was lost
                 return found
@@ -230,17 +204,13 @@ class JobQueue:
 async def store_job(connection: Connection, schema: str, job: NewJob, job_id: UUID | None = None) -> JobInfo:
     """Do the work of `JobQueue.submit` in the caller's transaction."""
     table = job_table(schema)
-    if job_id is not None:
-        # An attempt before may have stored it, although its answer was lost. A worker may have taken it since.
-        stored = await first_row(
-            connection, sql.SQL("SELECT {} FROM {} WHERE job_id = %s").format(COLUMNS, table), [job_id]
-        )
-        if stored is not None:
-            return job_of(stored)
+    # An attempt before may have stored it, although its answer was lost. A worker may have taken it since.
+    if job_id is not None and (stored := await _stored_job(connection, schema, job_id)):
+        return stored
     if job.unique_key is not None:
         # Only keys are unique, so submitters of a job with this key wait for each other.
         await connection.execute("SELECT pg_advisory_xact_lock(%s)", [_lock_of(schema, job)])
-        queued = await first_row(
+        queued = await fetch_row(
             connection,
             sql.SQL(
                 # No worker takes the job before this transaction has ended: it could miss what the transaction writes.
@@ -268,8 +238,7 @@ async def store_job(connection: Connection, schema: str, job: NewJob, job_id: UU
         "submitted_at": now,
     }
     returning = insertion(table, values) + sql.SQL(" RETURNING {}").format(COLUMNS)
-    row = await first_row(connection, returning, values)
-    assert row is not None  # noqa: S101 - an INSERT returns what it has inserted
+    [row] = await fetch_rows(connection, returning, values)
     return job_of(row)
 
 
@@ -342,7 +311,7 @@ class JobLeases:
             )
             while True:
                 now = await server_time(connection)
-                row = await first_row(connection, _NEXT.format(table=self._table), {"now": now})
+                row = await fetch_row(connection, _NEXT.format(table=self._table), {"now": now})
                 if row is None:
                     return None
                 job_id, fence, state, cancel_wanted, attempts, max_attempts = row
@@ -358,7 +327,7 @@ class JobLeases:
 
     async def _take(self, connection: Connection, changes: sql.SQL, given: dict[str, Any]) -> tuple[Any, ...]:
         """Change a job that this transaction has locked; raise its fence, so that a former worker cannot change it."""
-        row = await first_row(
+        [row] = await fetch_rows(
             connection,
             sql.SQL(
                 "UPDATE {} SET fence = fence + 1, {} WHERE job_id = %(job_id)s AND fence = %(fence)s "
@@ -366,8 +335,8 @@ class JobLeases:
             ).format(self._table, changes),
             given,
         )
-        assert row is not None  # noqa: S101 - it is locked
-        return row
+        changed: tuple[Any, ...] = row
+        return changed
 
     async def renew(self, claim: Claim, progress: JobProgress | None) -> bool:
         """Renew the lease and store the progress of the job; return whether the job is to be cancelled."""
@@ -387,7 +356,13 @@ class JobLeases:
         """Note that an attempt has failed; the next is due after `delay` seconds. With None, the job has failed."""
         again = timedelta(seconds=delay or 0)
         changes = _FAILED if delay is None else _AGAIN
-        await self._keep("note that a job has failed", claim, changes, _storable(error)._asdict(), again)
+        await self._keep(
+            "note that a job has failed",
+            claim,
+            changes,
+            {"code": error.code, "message": storable(error.message)},
+            again,
+        )
 
     async def release(self, claim: Claim) -> None:
         """Put a job back into the queue without counting the attempt."""
@@ -420,7 +395,7 @@ class JobLeases:
 
         async def work(connection: Connection) -> bool:
             now = await server_time(connection)
-            row = await first_row(
+            row = await fetch_row(
                 connection,
                 sql.SQL(
                     "UPDATE {} SET {} WHERE job_id = %(job_id)s AND fence = %(fence)s AND state = 'running' "
@@ -439,7 +414,7 @@ class JobLeases:
         """Run the block, then raise if another worker has taken the job, so that the transaction is not committed."""
         # A process that is paused between two statements holds its locks for no longer than its lease: then the server
         # ends the transaction, so that another worker can take the job.
-        row = await first_row(
+        row = await fetch_row(
             connection,
             sql.SQL(
                 "SELECT cancel_wanted, set_config('idle_in_transaction_session_timeout', %(idle)s, true) FROM {} "
@@ -451,14 +426,8 @@ class JobLeases:
             raise _lost(claim)
         yield bool(row[0])
         # The number is part of the key, so this waits only for a worker that takes the job at this moment.
-        row = await first_row(
-            connection,
-            sql.SQL("SELECT 1 FROM {} WHERE job_id = %(job_id)s AND fence = %(fence)s FOR KEY SHARE").format(
-                self._table
-            ),
-            claim.key,
-        )
-        if row is None:
+        held = sql.SQL("SELECT 1 FROM {} WHERE job_id = %(job_id)s AND fence = %(fence)s FOR KEY SHARE")
+        if await fetch_row(connection, held.format(self._table), claim.key) is None:
             raise _lost(claim)
 
     async def remove_ended(self, seconds: float) -> int:
@@ -475,9 +444,8 @@ class JobLeases:
             )
             return cursor.rowcount
 
-        removed = part = await self._database.write("remove old jobs", work)
-        while part == REMOVED_AT_ONCE:
-            part = await self._database.write("remove old jobs", work)
+        removed = 0
+        while part := await self._database.write("remove old jobs", work):
             removed += part
         return removed
 
@@ -523,7 +491,6 @@ def _silent(attempts: int) -> JobError:
     )
 
 
-def _storable(error: JobError) -> JobError:
+def storable(message: str) -> str:
     """Shorten an error's message to a text that every database can store."""
-    text = error.message[:MAX_MESSAGE_CHARACTERS].replace("\0", "")
-    return error._replace(message=text.encode("utf-8", "replace").decode())
+    return message[:MAX_MESSAGE_CHARACTERS].replace("\0", "").encode("utf-8", "replace").decode()

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     import random
     from collections.abc import AsyncIterator, Iterator, Mapping
 
+    from psycopg.abc import Params
+    from psycopg.abc import QueryNoTemplate as Query
+
 Connection = psycopg.Connection[Any]
 # What decides how much a crash may cost, and what the report names.
 SETTINGS = ("fsync", "synchronous_commit", "full_page_writes", "wal_level", "max_connections")
@@ -62,13 +65,13 @@ class Ground:
         with connected(self.url) as connection:
             # Through `Names`, which refuses what cannot be a schema.
             schema = sql.Identifier(Names(self.schema, "proof").schema)
-            row = connection.execute("SELECT to_regnamespace(quote_ident(%s)) IS NULL", [self.schema]).fetchone()
-            if row != (True,):
+            if not _value(connection, "SELECT to_regnamespace(quote_ident(%s)) IS NULL", [self.schema]):
                 raise ConfigurationError(
                     f"the schema {self.schema!r} exists, and a proof works only in a schema that it makes itself: name "
                     "another one (--schema NAME), or drop it if an earlier proof left it"
                 )
-            self._brought_extension = not _has_extension(connection)
+            found = "SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'vector')"
+            self._brought_extension = not _value(connection, found)
             if self._brought_extension:
                 _try_extension(connection)
             try:
@@ -76,7 +79,7 @@ class Ground:
                 connection.execute(sql.SQL("CREATE SCHEMA {}").format(schema))
             except psycopg.errors.InsufficientPrivilege as error:
                 self.is_made = False
-                grant = _text(
+                grant = _value(
                     connection, "SELECT format('GRANT CREATE ON DATABASE %I TO %I;', current_database(), current_user)"
                 )
                 raise PrivilegeError(
@@ -88,7 +91,13 @@ class Ground:
     def remove(self) -> None:
         """Drop the schema, and the extension ``vector`` if the proof was the first to need it."""
         with connected(self.url) as connection:
-            self._end_all(connection)
+            # Sessions that clients of the proof have left.
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE starts_with(application_name, %s) AND datname = current_database() "
+                "AND usename = current_user AND pid <> pg_backend_pid()",
+                [self.clients],
+            )
             # Table by table: one transaction cannot hold locks of any number.
             tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = %s", [self.schema])
             for (name,) in tables.fetchall():
@@ -99,21 +108,12 @@ class Ground:
                 with suppress(psycopg.Error):  # somebody else's column has its type by now
                     connection.execute("DROP EXTENSION IF EXISTS vector")
 
-    def _end_all(self, connection: Connection) -> None:
-        """End the sessions that clients of the proof have left."""
-        connection.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-            "WHERE starts_with(application_name, %s) AND datname = current_database() "
-            "AND usename = current_user AND pid <> pg_backend_pid()",
-            [self.clients],
-        )
-
     def facts(self) -> dict[str, str]:
         """Return versions and settings of the server."""
         with connected(self.url) as connection:
-            found = {"postgres": _text(connection, "SELECT current_setting('server_version')")}
+            found = {"postgres": _value(connection, "SELECT current_setting('server_version')")}
             # If it is missing, collections will make it in its default version.
-            found["pgvector"] = _text(
+            found["pgvector"] = _value(
                 connection,
                 "SELECT coalesce((SELECT extversion FROM pg_extension WHERE extname = 'vector'), "
                 "(SELECT default_version FROM pg_available_extensions WHERE name = 'vector'), 'not installed')",
@@ -122,10 +122,6 @@ class Ground:
                 "SELECT name, current_setting(name) FROM pg_settings WHERE name = ANY(%s)", [list(SETTINGS)]
             ).fetchall()
         return found | dict(sorted(rows))
-
-
-def _has_extension(connection: Connection) -> bool:
-    return connection.execute("SELECT FROM pg_extension WHERE extname = 'vector'").fetchone() is not None
 
 
 def _try_extension(connection: Connection) -> None:
@@ -138,9 +134,10 @@ def _try_extension(connection: Connection) -> None:
             raise no_extension(error) from None
 
 
-def _text(connection: Connection, statement: Any) -> str:
-    row = connection.execute(statement).fetchone()
-    return "" if row is None else str(row[0])
+def _value(connection: Connection, statement: Query, values: Params | None = None) -> Any:
+    """Return the first value of the first row; None without a row."""
+    row = connection.execute(statement, values).fetchone()
+    return None if row is None else row[0]
 
 
 def backends(connection: Connection, application: str) -> list[int]:
@@ -154,10 +151,10 @@ def backends(connection: Connection, application: str) -> list[int]:
 def has_busy_backends(connection: Connection) -> bool:
     """Return whether a client of the database, other than this one, is inside a transaction."""
     statement = (
-        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() "
-        "AND backend_type = 'client backend' AND state <> 'idle'"
+        "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() "
+        "AND backend_type = 'client backend' AND state <> 'idle')"
     )
-    return connection.execute(statement).fetchone() != (0,)
+    return bool(_value(connection, statement))
 
 
 def end_backends(connection: Connection, pids: list[int]) -> int:
@@ -221,13 +218,12 @@ def job_states(connection: Connection, schema: str, ids: list[str]) -> dict[str,
 
 def waits_for_standby(connection: Connection) -> bool:
     """Return whether commits wait for a standby, so that the standby has every acknowledged commit."""
-    rows = connection.execute("SELECT sync_state FROM pg_stat_replication").fetchall()
-    return ("sync",) in rows
+    return bool(_value(connection, "SELECT EXISTS (SELECT FROM pg_stat_replication WHERE sync_state = 'sync')"))
 
 
 def promote(connection: Connection) -> bool:
     """Promote a standby; return whether it has become a primary."""
-    return connection.execute("SELECT pg_promote(true, %s)", [PROMOTE_SECONDS]).fetchone() == (True,)
+    return bool(_value(connection, "SELECT pg_promote(true, %s)", [PROMOTE_SECONDS]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,11 +290,7 @@ FAULTS = {
 def count_faults(connection: Connection, names: Names, version: int = 1) -> dict[str, int]:
     """Count the faults of `FAULTS` in a collection, with the vectors of embedding version `version`."""
     tables = {"chunk": names.chunk, "document": names.document, "vectors": names.embedding(version)}
-    found = {}
-    for fault, statement in FAULTS.items():
-        row = connection.execute(sql.SQL(statement).format(**tables)).fetchone()
-        assert row is not None  # noqa: S101 - a count returns a row
-        found[fault] = row[0]
+    found = {fault: _value(connection, sql.SQL(statement).format(**tables)) for fault, statement in FAULTS.items()}
     return {fault: count for fault, count in found.items() if count}
 
 
@@ -363,14 +355,13 @@ def stored_documents(connection: Connection, names: Names) -> list[tuple[Any, st
 def is_made(connection: Connection, names: Names, version: int = 1) -> bool:
     """Return whether the tables of a collection exist, including the tables of a version of its vectors."""
     wanted = names.embedding(version).as_string(connection)
-    return connection.execute("SELECT to_regclass(%s) IS NOT NULL", [wanted]).fetchone() == (True,)
+    return bool(_value(connection, "SELECT to_regclass(%s) IS NOT NULL", [wanted]))
 
 
 def serving_version(connection: Connection, names: Names) -> int:
     """Return the number of the embedding version that searches use; 0 for none."""
     statement = sql.SQL("SELECT embedding_version FROM {} WHERE name = %s").format(names.registry)
-    row = connection.execute(statement, [names.collection]).fetchone()
-    return 0 if row is None else int(row[0])
+    return int(_value(connection, statement, [names.collection]) or 0)
 
 
 def count_rows(connection: Connection, names: Names) -> tuple[int, ...]:
@@ -381,6 +372,7 @@ def count_rows(connection: Connection, names: Names) -> tuple[int, ...]:
     return () if row is None else tuple(row)
 
 
+@dataclass
 class IndexFindings:
     """The result of a check of a keyword index.
 
@@ -391,11 +383,10 @@ class IndexFindings:
         figures: Number of segments, tombstones and deleted chunks in the index.
     """
 
-    def __init__(self) -> None:
-        self.missing: set[int] = set()
-        self.surplus: set[int] = set()
-        self.wrong: list[str] = []
-        self.figures: dict[str, int] = {}
+    missing: set[int] = field(default_factory=set)
+    surplus: set[int] = field(default_factory=set)
+    wrong: list[str] = field(default_factory=list)
+    figures: dict[str, int] = field(default_factory=dict)
 
     @property
     def is_well(self) -> bool:
@@ -426,7 +417,8 @@ def check_keyword_index(connection: Connection, names: Names) -> IndexFindings:
     generation, language, stop_words, building = row
     analysis = (language, stop_words)
     _check_generation(connection, names, generation, analysis, findings)
-    parts = connection.execute(
+    is_listed = _value(
+        connection,
         sql.SQL(
             "SELECT (SELECT array_agg(part_id ORDER BY part_id) FROM {} WHERE generation = %(of)s) "
             "IS NOT DISTINCT FROM (SELECT array_agg(id ORDER BY id) FROM ("
@@ -434,16 +426,12 @@ def check_keyword_index(connection: Connection, names: Names) -> IndexFindings:
             "UNION ALL SELECT tombstone_id FROM {} WHERE generation = %(of)s) AS parts)"
         ).format(names.manifest, names.segment, names.tombstone),
         {"of": generation},
-    ).fetchone()
-    if parts != (True,):
+    )
+    if not is_listed:
         findings.wrong.append("the parts that the manifest lists differ from the stored ones")
-    orphans = connection.execute(
-        sql.SQL("SELECT count(*) FROM {} WHERE segment_id NOT IN (SELECT segment_id FROM {})").format(
-            names.posting, names.segment
-        )
-    ).fetchone()
-    if orphans != (0,):
-        findings.wrong.append(f"posting rows without a segment: {orphans}")
+    orphans = sql.SQL("SELECT count(*) FROM {} WHERE segment_id NOT IN (SELECT segment_id FROM {})")
+    if count := _value(connection, orphans.format(names.posting, names.segment)):
+        findings.wrong.append(f"posting rows without a segment: {count}")
     findings.figures |= {"generation": generation, "building": building}
     return findings
 
@@ -568,8 +556,7 @@ def _changed(
     connection: Connection, table: sql.Identifier, column: str, place: str, chance: random.Random
 ) -> bytes | str:
     statement = sql.SQL("SELECT {} FROM {} WHERE ctid = %s::tid").format(sql.Identifier(column), table)
-    row = connection.execute(statement, [place]).fetchone()
-    value = "" if row is None else row[0]
+    value = _value(connection, statement, [place])
     if isinstance(value, str):
         return f"{value}x"
     data = bytearray(value or b"\0")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import unicodedata
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
 
-from semlex.store.postgres.settings import cursor_with_times, set_local
+from semlex.store.postgres.settings import fetch_rows, fetch_value, set_local
 from semlex.store.schema.locks import check_present
 from semlex.types.query_log import LoggedQuery, QueryLogSummary
 
@@ -36,7 +36,7 @@ class Question:
     asked_at: datetime  # by this process's clock
     query_hash: bytes  # of its text; see `hash_of`
     query: str | None
-    mode: str  # the legs that answered
+    mode: str  # the searches that answered
     filtered: bool
     hits: int  # how many
     # Its key: writing it twice stores it once.
@@ -68,47 +68,46 @@ async def write_questions(
     """Log queries, delete surplus and old ones; return how many were deleted, or None if another process is writing."""
     # One process at a time does this for a collection, because what one deletes depends on what others wrote.
     await set_local(connection, lock_timeout=LOCK_TIMEOUT, statement_timeout=STATEMENT_TIMEOUT)
-    cursor = await connection.execute("SELECT pg_catalog.pg_try_advisory_xact_lock(%s)", [_lock(collection)])
-    if await cursor.fetchone() != (True,):
+    if not await fetch_value(connection, "SELECT pg_catalog.pg_try_advisory_xact_lock(%s)", [_lock(collection)]):
         return None
     table = collection.names.query_log
     if questions:
-        columns: list[list[Any]] = [
-            [getattr(question, name) for question in questions]
-            for name in ("query_id", "asked_at", "query_hash", "query", "mode", "filtered", "hits")
-        ]
         await connection.execute(
             sql.SQL(
-                "INSERT INTO {} (query_id, asked_at, query_hash, query, mode, filtered, hits) "
-                "SELECT * FROM unnest(%s::uuid[], %s::timestamptz[], %s::bytea[], %s::text[], %s::text[], %s::bool[], "
-                "%s::int[]) ON CONFLICT (query_id) DO NOTHING"
+                "INSERT INTO {} (asked_at, query_hash, query, mode, filtered, hits, query_id) "
+                "SELECT * FROM unnest(%s::timestamptz[], %s::bytea[], %s::text[], %s::text[], %s::bool[], %s::int[], "
+                "%s::uuid[]) ON CONFLICT (query_id) DO NOTHING"
             ).format(table),
-            columns,
+            [list(values) for values in zip(*map(astuple, questions), strict=True)],
         )
-    # The keys first: a DELETE with an order and a limit in it is not understood by every distributed Postgres.
-    cursor = await connection.execute(
+    return await _delete(
+        connection,
+        collection,
         sql.SQL(
             "(SELECT query_id FROM {0} ORDER BY asked_at DESC, query_id DESC OFFSET %(rows)s LIMIT %(most)s) "
             "UNION (SELECT query_id FROM {0} WHERE asked_at < %(oldest)s ORDER BY asked_at LIMIT %(most)s)"
         ).format(table),
         {"rows": max_rows, "most": PRUNED_ROWS, "oldest": oldest},
     )
-    surplus = [query_id for (query_id,) in await cursor.fetchall()]
+
+
+async def _delete(
+    connection: Connection, collection: CollectionIdentity, chosen: sql.Composed, values: dict[str, Any]
+) -> int:
+    """Delete the logged queries whose keys the query `chosen` returns; return how many."""
+    # The keys first: a DELETE with an order and a limit in it is not understood by every distributed Postgres.
+    keys = [query_id for (query_id,) in await fetch_rows(connection, chosen, values)]
     await check_present(connection, collection)
-    if surplus:
-        await connection.execute(sql.SQL("DELETE FROM {} WHERE query_id = ANY(%s)").format(table), [surplus])
-    return len(surplus)
+    if keys:
+        deleted = sql.SQL("DELETE FROM {} WHERE query_id = ANY(%s)").format(collection.names.query_log)
+        await connection.execute(deleted, [keys])
+    return len(keys)
 
 
 async def summarise(connection: Connection, names: Names, limit: int) -> QueryLogSummary:
     """Summarise the log; the transaction must have one snapshot."""
-    cursor = await cursor_with_times(connection).execute(
-        sql.SQL("SELECT count(*), count(*) FILTER (WHERE hits = 0), min(asked_at), max(asked_at) FROM {}").format(
-            names.query_log
-        )
-    )
-    row = await cursor.fetchone()
-    logged, without_hits, oldest, newest = row or (0, 0, None, None)
+    counted = sql.SQL("SELECT count(*), count(*) FILTER (WHERE hits = 0), min(asked_at), max(asked_at) FROM {}")
+    [(logged, without_hits, oldest, newest)] = await fetch_rows(connection, counted.format(names.query_log))
     most_asked = await _grouped(connection, names, limit, sql.SQL("asked"), sql.SQL("true"))
     nothing_found = await _grouped(connection, names, limit, sql.SQL("nothing"), sql.SQL("q.nothing > 0"))
     return QueryLogSummary(logged, without_hits, oldest, newest, most_asked, nothing_found)
@@ -117,37 +116,26 @@ async def summarise(connection: Connection, names: Names, limit: int) -> QueryLo
 async def _grouped(
     connection: Connection, names: Names, limit: int, order: sql.SQL, condition: sql.SQL
 ) -> tuple[LoggedQuery, ...]:
-    cursor = await cursor_with_times(connection).execute(
+    found = await fetch_rows(
+        connection,
         sql.SQL(
             "SELECT q.text, encode(q.query_hash, 'hex'), q.asked, q.nothing, q.last FROM ("
             "SELECT query_hash, count(*) AS asked, count(*) FILTER (WHERE hits = 0) AS nothing, max(asked_at) AS last, "
             "(array_agg(query ORDER BY asked_at DESC, query_id) FILTER (WHERE query IS NOT NULL))[1] AS text "
             "FROM {} GROUP BY query_hash) AS q WHERE {} ORDER BY q.{} DESC, q.last DESC, q.query_hash LIMIT {}"
-        ).format(names.query_log, condition, order, sql.Literal(limit))
+        ).format(names.query_log, condition, order, sql.Literal(limit)),
     )
-    return tuple(LoggedQuery(*row) for row in await cursor.fetchall())
+    return tuple(LoggedQuery(*row) for row in found)
 
 
 async def count_since(connection: Connection, names: Names, since: datetime) -> tuple[int, int]:
     """Return how many queries were logged since `since`, and how many of these had no hit."""
-    cursor = await connection.execute(
-        sql.SQL("SELECT count(*), count(*) FILTER (WHERE hits = 0) FROM {} WHERE asked_at >= %s").format(
-            names.query_log
-        ),
-        [since],
-    )
-    row = await cursor.fetchone()
-    return row or (0, 0)
+    counted = sql.SQL("SELECT count(*), count(*) FILTER (WHERE hits = 0) FROM {} WHERE asked_at >= %s")
+    [(logged, without_hits)] = await fetch_rows(connection, counted.format(names.query_log), [since])
+    return logged, without_hits
 
 
 async def clear_batch(connection: Connection, collection: CollectionIdentity) -> int:
     """Delete up to 1,000 logged queries; return how many."""
-    names = collection.names
-    cursor = await connection.execute(
-        sql.SQL("SELECT query_id FROM {} ORDER BY asked_at LIMIT {}").format(names.query_log, sql.Literal(PRUNED_ROWS))
-    )
-    keys = [query_id for (query_id,) in await cursor.fetchall()]
-    await check_present(connection, collection)
-    if keys:
-        await connection.execute(sql.SQL("DELETE FROM {} WHERE query_id = ANY(%s)").format(names.query_log), [keys])
-    return len(keys)
+    chosen = sql.SQL("SELECT query_id FROM {} ORDER BY asked_at LIMIT %(most)s").format(collection.names.query_log)
+    return await _delete(connection, collection, chosen, {"most": PRUNED_ROWS})

@@ -11,6 +11,7 @@ from psycopg import AsyncCursor, sql
 
 from semlex import _core
 from semlex.errors import DamagedSegmentError
+from semlex.store.postgres.settings import fetch_rows, fetch_value
 from semlex.store.schema.locks import gone
 from semlex.store.write.copy import ids_of, joined
 
@@ -166,40 +167,27 @@ async def ask_sizes(connection: Connection, collection: CollectionIdentity) -> C
 
 async def segment_sizes(connection: Connection, names: Names, generation: int) -> list[tuple[UUID, str, int]]:
     """Return id, language and number of chunks (with deleted ones) of every segment, the smallest first."""
-    cursor = await connection.cursor(binary=True).execute(
-        sql.SQL("SELECT segment_id, language, chunks FROM {} WHERE generation = %s ORDER BY chunks, segment_id").format(
-            names.segment
-        ),
-        [generation],
-    )
-    return await cursor.fetchall()
+    statement = sql.SQL("SELECT segment_id, language, chunks FROM {} WHERE generation = %s ORDER BY chunks, segment_id")
+    return await fetch_rows(connection, statement.format(names.segment), [generation])
 
 
 async def segment_headers(connection: Connection, names: Names, segments: Sequence[UUID]) -> dict[UUID, bytes]:
     """Return the header of each of these segments by segment id."""
-    cursor = await connection.cursor(binary=True).execute(
-        sql.SQL("SELECT segment_id, header FROM {} WHERE segment_id = ANY(%s)").format(names.segment), [list(segments)]
-    )
-    return dict(await cursor.fetchall())
+    statement = sql.SQL("SELECT segment_id, header FROM {} WHERE segment_id = ANY(%s)").format(names.segment)
+    return dict(await fetch_rows(connection, statement, [list(segments)]))
 
 
 async def tombstone_ids(connection: Connection, names: Names, generation: int) -> dict[UUID, _core.IdSet]:
     """Return, for each tombstone of a generation, the ids of chunks that it deletes."""
-    cursor = await connection.cursor(binary=True).execute(
-        sql.SQL("SELECT tombstone_id, data FROM {} WHERE generation = %s").format(names.tombstone), [generation]
-    )
-    return {
-        tombstone_id: _core.decode_tombstone(tombstone_id.bytes, data) for tombstone_id, data in await cursor.fetchall()
-    }
+    statement = sql.SQL("SELECT tombstone_id, data FROM {} WHERE generation = %s").format(names.tombstone)
+    found = await fetch_rows(connection, statement, [generation])
+    return {tombstone_id: _core.decode_tombstone(tombstone_id.bytes, data) for tombstone_id, data in found}
 
 
 async def check_manifest(connection: Connection, names: Names, generation: int, parts: int) -> None:
     """Refuse an index if `parts`, the number of segments and tombstones read, differs from the manifest's."""
-    cursor = await connection.execute(
-        sql.SQL("SELECT count(*) FROM {} WHERE generation = %s").format(names.manifest), [generation]
-    )
-    row = await cursor.fetchone()
-    refuse_lost_parts(parts, 0 if row is None else row[0])
+    statement = sql.SQL("SELECT count(*) FROM {} WHERE generation = %s").format(names.manifest)
+    refuse_lost_parts(parts, await fetch_value(connection, statement, [generation]))
 
 
 def refuse_lost_parts(found: int, listed: int) -> None:
@@ -211,10 +199,9 @@ def refuse_lost_parts(found: int, listed: int) -> None:
 async def segment_ids(connection: Connection, names: Names, generation: int) -> list[_core.IdSet]:
     """Return, for each segment of a generation, the ids in it, with those of deleted chunks."""
     # One statement: a merge between two would take segments of the first away from the second.
-    cursor = await connection.cursor(binary=True).execute(
-        sql.SQL("SELECT segment_id, header FROM {} WHERE generation = %s").format(names.segment), [generation]
-    )
-    return [_core.segment_ids(segment_id.bytes, header) for segment_id, header in await cursor.fetchall()]
+    statement = sql.SQL("SELECT segment_id, header FROM {} WHERE generation = %s").format(names.segment)
+    found = await fetch_rows(connection, statement, [generation])
+    return [_core.segment_ids(segment_id.bytes, header) for segment_id, header in found]
 
 
 async def live_ids(connection: Connection, names: Names, generation: int) -> _core.IdSet:
@@ -229,13 +216,13 @@ async def chunk_ids(connection: Connection, names: Names) -> NDArray[np.int64]:
     """Return the keyword ids of all stored chunks, ascending."""
     pages = [np.array([-(2**63)], dtype=np.int64)]
     while len(pages[-1]):
-        cursor = await connection.cursor(binary=True).execute(
+        page = await fetch_value(
+            connection,
             sql.SQL(
                 "SELECT array_send(array_agg(page.keyword_id)) FROM (SELECT c.keyword_id FROM {} AS c "
                 "WHERE c.keyword_id > %s ORDER BY c.keyword_id LIMIT {}) AS page"
             ).format(names.chunk, sql.Literal(IDS_PAGE)),
             [int(pages[-1][-1])],
         )
-        row = await cursor.fetchone()
-        pages.append(ids_of(row and row[0]))
+        pages.append(ids_of(page))
     return joined(pages[1:])

@@ -14,10 +14,11 @@ from psycopg import sql
 from psycopg.errors import error_from_result
 
 from semlex import _core
-from semlex.store.postgres.settings import set_local
+from semlex.store.postgres.settings import fetch_row, set_local
 from semlex.store.write.chunk_batch import COLUMNS
 from semlex.store.write.copy import HEADER, TRAILER, copy_rows
-from semlex.store.write.documents import DOCUMENT_COLUMNS
+from semlex.store.write.documents import DOCUMENT_COLUMNS, TIMES, LogEntry, column_types
+from semlex.store.write.sources import Source
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -32,28 +33,11 @@ if TYPE_CHECKING:
     from semlex.store.schema.names import Names
 
 
-TIMES = {"created_at": "timestamptz", "updated_at": "timestamptz"}
 # Tables of a dump, in the order of restoring. Keyword ids are left out: the keyword index is made again.
 TABLES: Mapping[str, Mapping[str, str]] = {
-    "sources": {"source_id": "uuid", "name": "text", "root": "text", "key": "text", "kind": "text", **TIMES},
+    "sources": {**column_types(Source), **TIMES},
     "documents": {**DOCUMENT_COLUMNS, **TIMES},
-    "runs": {
-        "run_id": "uuid",
-        "source_uri": "text",
-        "command": "text",
-        "client": "text",
-        "embedding_model": "text",
-        "started_at": "timestamptz",
-        "finished_at": "timestamptz",
-        "seconds": "float8",
-        "added": "int4",
-        "changed": "int4",
-        "unchanged": "int4",
-        "deleted": "int4",
-        "failed": "int4",
-        "chunks": "int4",
-        "problems": "jsonb",
-    },
+    "runs": column_types(LogEntry),
     "chunks": {column.name: column.wire for column in COLUMNS},
 }
 CHUNKS = "chunks"
@@ -89,9 +73,8 @@ async def count_rows(connection: Connection, collection: CollectionInfo) -> dict
     if collection.embedding is not None:
         counted["vectors"] = collection.names.embedding(collection.embedding.version)
     selected = [sql.SQL("(SELECT count(*) FROM {})").format(table) for table in counted.values()]
-    cursor = await connection.execute(sql.SQL("SELECT {}").format(sql.SQL(", ").join(selected)))
-    row = await cursor.fetchone()
-    return dict(zip(counted, row or (), strict=True)) | ({} if "vectors" in counted else {"vectors": 0})
+    row = await fetch_row(connection, sql.SQL("SELECT {}").format(sql.SQL(", ").join(selected)))
+    return {**dict.fromkeys((*TABLES, "vectors"), 0), **dict(zip(counted, row or (), strict=True))}
 
 
 # Bytes of rows that are decoded at a time.

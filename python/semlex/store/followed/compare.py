@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 import psycopg
 from psycopg import sql
 
-from semlex.store.followed.connection import fix_formatting, source_address, source_connection
+from semlex.store.followed.connection import fix_formatting, formatted, source_address, source_connection
 from semlex.store.followed.source import SourceTable, document_id, find_source
 from semlex.store.postgres.errors import translate
-from semlex.store.postgres.settings import READ_SETTINGS, set_local
+from semlex.store.postgres.settings import READ_SETTINGS, fetch_rows, set_local
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -107,19 +107,14 @@ class ComparedTable:
 
     async def read(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         """Run `work` in one snapshot of the table's database, without a time limit."""
-
-        async def formatted(connection: Connection) -> T:
-            await fix_formatting(connection)
-            return await work(connection)
-
         doing = f"read {self._stored.table.schema}.{self._stored.table.table}"
         if self._remote is None:
-            return await self._database.read_whole(doing, formatted)
+            return await self._database.read_whole(doing, formatted(work))
         async with self._remote_lock:
             try:
                 async with self._remote.transaction():
                     await set_local(self._remote, **READ_SETTINGS, transaction_read_only="on", statement_timeout=0)
-                    return await formatted(self._remote)
+                    return await formatted(work)(self._remote)
             except psycopg.Error as error:
                 raise translate(error, doing, source_address(self._stored.table)) from None
 
@@ -130,9 +125,9 @@ class ComparedTable:
         # `within` is a write transaction of the collection, whose statement sees what is committed by now.
         statement = sql.SQL("SELECT {} FROM {} WHERE {}").format(_listed(columns), self.source.from_, part.condition)
         if within is None or self._remote is not None:
-            return await self.read(lambda c: _fetch(c, statement, part.values))
+            return await self.read(lambda c: fetch_rows(c, statement, part.values))
         await fix_formatting(within)
-        return await _fetch(within, statement, part.values)
+        return await fetch_rows(within, statement, part.values)
 
     # --- comparison -------------------------------------------------------------------------------------------------
 
@@ -142,16 +137,17 @@ class ComparedTable:
         statement = sql.SQL("SELECT {} FROM {} WHERE {} ORDER BY {} OFFSET %(skipped)s LIMIT 1").format(
             _listed(source.key_parts), source.from_, part.condition, _listed(source.key_columns)
         )
-        found = await self.read(lambda c: _fetch(c, statement, {**part.values, "skipped": rows - 1}))
+        found = await self.read(lambda c: fetch_rows(c, statement, {**part.values, "skipped": rows - 1}))
         return list(found[0]) if found else None
 
     def page(self, after: Sequence[str] | None, until: Sequence[str] | None) -> Part:
         """Select the rows with keys above `after`, up to and including `until`."""
         condition, values = self.source.key_is_complete, dict[str, Any]()
-        for name, compared, key in (("after", self.source.after, after), ("until", self.source.up_to, until)):
+        for name, operator, key in (("after", sql.SQL(">"), after), ("until", sql.SQL("<="), until)):
             if key is not None:
                 own = {f"{name}_{number}": part for number, part in enumerate(key)}
-                condition = sql.SQL("{} AND {}").format(condition, compared([*map(sql.Placeholder, own)]))
+                compared = self.source.compared(operator, [*map(sql.Placeholder, own)])
+                condition = sql.SQL("{} AND {}").format(condition, compared)
                 values |= own
         return Part(condition, values)
 
@@ -176,7 +172,7 @@ class ComparedTable:
         statement = sql.SQL("SELECT ({0})::text FROM {1} WHERE {2} ORDER BY {0} OFFSET %(skipped)s LIMIT 1").format(
             self.source.mark, self.source.from_, part.condition
         )
-        found = await self.read(lambda c: _fetch(c, statement, {**part.values, "skipped": rows - 1}))
+        found = await self.read(lambda c: fetch_rows(c, statement, {**part.values, "skipped": rows - 1}))
         return found[0][0] if found else None
 
     def marked_since(self, watermark: str, overlap: float) -> Part:
@@ -221,9 +217,9 @@ class ComparedTable:
         asked = {"every": every, "only_keys": only_keys}
         if self._remote is None:
             statement = self._comparing(rows)
-            found = await self.read(lambda c: _fetch(c, statement, {**part.values, **asked}))
+            found = await self.read(lambda c: fetch_rows(c, statement, {**part.values, **asked}))
         else:
-            hashed = await self.read(lambda c: _fetch(c, rows, part.values))
+            hashed = await self.read(lambda c: fetch_rows(c, rows, part.values))
             values = dict(zip((name for name, _ in columns), zip(*hashed, strict=True), strict=False))
             sent = {name: list(values.get(name, ())) for name, _ in columns}
             statement = self._comparing(
@@ -233,7 +229,7 @@ class ComparedTable:
                     "AS t(row_key, bytes, is_unmarked, text_hash, metadata_hash)"
                 )
             )
-            found = await self._database.read("compare rows", lambda c: _fetch(c, statement, {**sent, **asked}))
+            found = await self._database.read("compare rows", lambda c: fetch_rows(c, statement, {**sent, **asked}))
         [[count, known, new, new_bytes, changed, changed_bytes, refreshed, same]] = found
         return Differences(
             count,
@@ -277,7 +273,7 @@ class ComparedTable:
         """Return the number of stored documents of the table's rows."""
         statement = sql.SQL("SELECT count(*) FROM {} WHERE source_id = %(source)s").format(self._names.document)
         values = {"source": self._stored.source_id}
-        [[count]] = await self._database.read("count rows", lambda c: _fetch(c, statement, values))
+        [[count]] = await self._database.read("count rows", lambda c: fetch_rows(c, statement, values))
         return int(count)
 
     async def stored_keys(self, after: UUID | None, rows: int) -> tuple[list[str], UUID | None]:
@@ -288,7 +284,7 @@ class ComparedTable:
         ).format(self._names.document)
         start = len(self._stored.name) + 2
         values = {"source": self._stored.source_id, "after": after, "rows": rows, "start": start}
-        found = await self._database.read("read keys", lambda c: _fetch(c, statement, values))
+        found = await self._database.read("read keys", lambda c: fetch_rows(c, statement, values))
         return [key for _, key in found], found[-1][0] if found else None
 
     async def present(self, keys: Sequence[str], within: Connection | None = None) -> set[str]:
@@ -363,7 +359,7 @@ class ComparedTable:
             source.from_,
             part.condition,
         )
-        return await self.read(lambda c: _fetch(c, statement, part.values))
+        return await self.read(lambda c: fetch_rows(c, statement, part.values))
 
     async def metadata(self, keys: Sequence[str]) -> list[tuple[str, RowState, dict[str, Any]]]:
         """Return the metadata of rows as they are now, with their state; a key that occurs twice is left out."""
@@ -404,11 +400,6 @@ def _size(source: SourceTable) -> sql.Composed:
     return sql.SQL("({})").format(sql.SQL(" + ").join(sizes))
 
 
-async def _fetch(connection: Connection, statement: sql.Composed, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-    cursor = await connection.cursor(binary=True).execute(statement, values)
-    return await cursor.fetchall()
-
-
 class RowMetadata(NamedTuple):
     """The present metadata of a row."""
 
@@ -422,7 +413,8 @@ async def refresh_metadata(connection: Connection, names: Names, rows: Sequence[
     """Replace the metadata of documents whose stored text equals their row's; return the ids of these documents."""
     # The transaction must have begun as that of every writer does.
     ordered = sorted(rows, key=lambda row: row.document_id.bytes)
-    cursor = await connection.cursor(binary=True).execute(
+    found = await fetch_rows(
+        connection,
         sql.SQL(
             "WITH locked AS MATERIALIZED (SELECT d.document_id, k.hash FROM {document} AS d "
             "JOIN unnest(%(documents)s::uuid[], %(texts)s::bytea[], %(hashes)s::text[]) AS k(document_id, text, hash) "
@@ -436,7 +428,7 @@ async def refresh_metadata(connection: Connection, names: Names, rows: Sequence[
             "hashes": [row.metadata_hash for row in ordered],
         },
     )
-    refreshed = {document_id for (document_id,) in await cursor.fetchall()}
+    refreshed = {document_id for (document_id,) in found}
     kept = [row for row in ordered if row.document_id in refreshed]
     await connection.execute(
         sql.SQL(

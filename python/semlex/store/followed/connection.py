@@ -87,16 +87,21 @@ async def fix_formatting(connection: Connection) -> None:
     await set_local(connection, **FORMATTING)
 
 
-async def read_source(
-    database: Database, definition: FollowedTable, doing: str, work: Callable[[Connection], Awaitable[T]]
-) -> T:
-    """Run statements in one read-only snapshot of the table's database, with `fix_formatting`."""
+def formatted(work: Callable[[Connection], Awaitable[T]]) -> Callable[[Connection], Awaitable[T]]:
+    """Return `work` with a call of `fix_formatting` before it."""
 
-    async def formatted(connection: Connection) -> T:
+    async def run(connection: Connection) -> T:
         await fix_formatting(connection)
         return await work(connection)
 
+    return run
+
+
+async def read_source(
+    database: Database, definition: FollowedTable, doing: str, work: Callable[[Connection], Awaitable[T]]
+) -> T:
+    """Run `work` in one read-only snapshot of the table's database, with `fix_formatting`."""
     if definition.source_database is None:
-        return await database.read(doing, formatted)
+        return await database.read(doing, formatted(work))
     async with source_connection(database, definition) as connection, open_snapshot(connection, pipelined=False):
-        return await formatted(connection)
+        return await formatted(work)(connection)

@@ -12,6 +12,7 @@ from semlex.errors import ConfigurationError
 from semlex.store.followed.connection import check_address
 from semlex.store.followed.source import (
     KEY_KINDS,
+    NO_TEXT,
     Relation,
     SourceTable,
     check_columns,
@@ -23,7 +24,7 @@ from semlex.store.followed.source import (
 )
 from semlex.store.postgres.addresses import describe_connection
 from semlex.store.postgres.roles import quoted
-from semlex.store.schema.dropping import tables_of
+from semlex.store.schema.dropping import collection_names, tables_of
 from semlex.store.schema.names import JOB_TABLE, REGISTRY_TABLES, Names
 from semlex.store.schema.registry import has_registry
 from semlex.types.followed import Changes, FollowedTable
@@ -52,8 +53,6 @@ UNUSED: Mapping[Changes, Sequence[str]] = {
     "trigger": ("overlap",),
 }
 TIMES = ("timestamptz", "timestamp")
-# Types that have no text to search, and no JSON value.
-NO_TEXT = frozenset({"bytea", "vector", "halfvec", "sparsevec", "bit", "varbit"})
 
 
 def declared_table(table: str, name: str | None, options: TableOptions) -> FollowedTable:
@@ -126,8 +125,8 @@ def _changes(before: FollowedTable, options: Mapping[str, Any]) -> Any:
     changes = before.changes if changes is None else changes
     if changes == "column" and column is None:
         raise ConfigurationError(
-            "changes='column' needs a column that increases with every change: name it (updated_at=, --updated-at), or "
-            "use changes='comparison'"
+            "changes='column' needs a column with the time of a row's last change: name it (updated_at=, "
+            "--updated-at), or use changes='comparison'"
         )
     if changes != "column" and options.get("updated_at") is not None:
         raise ConfigurationError(
@@ -144,7 +143,7 @@ def _check(table: FollowedTable) -> None:
             f"the name {table.name!a} has a '/' or a control character: give the table another one (name=, --name)"
         )
     if not table.text:
-        raise ConfigurationError("text is empty: name the columns that are searched (text=, --text)")
+        raise ConfigurationError("text is empty: name the columns to search (text=, --text)")
     for item in table.formats:
         if item not in table.text:
             raise ConfigurationError(
@@ -155,7 +154,7 @@ def _check(table: FollowedTable) -> None:
     check_address(table.source_database)
     if table.live:
         raise ConfigurationError(
-            "live columns are read by each search from the table itself, so it must be in the collection's database: "
+            "each search reads live columns from the table itself, so the table must be in the collection's database: "
             "name these columns as metadata, or leave source_database out"
         )
     if table.changes == "trigger":
@@ -171,8 +170,7 @@ async def refuse_own(connection: Connection, names: Names, wanted: FollowedTable
         return
     collections: list[str] = []
     if await has_registry(connection, names.schema):
-        found = await connection.execute(sql.SQL("SELECT name FROM {}").format(names.registry))
-        collections = [name for (name,) in await found.fetchall()]
+        collections = await collection_names(connection, names)
     is_shared = wanted.table in (*REGISTRY_TABLES, JOB_TABLE)
     if is_shared or any(tables_of(name, [wanted.table], collections, every=False) for name in collections):
         raise ConfigurationError(

@@ -10,7 +10,7 @@ from psycopg.types.json import Jsonb
 
 from semlex.errors import ConfigurationError
 from semlex.store.followed.queue import LONGEST_WAIT, ChangeQueue
-from semlex.store.postgres.settings import cursor_with_times
+from semlex.store.postgres.settings import fetch_row, fetch_rows, fetch_value
 from semlex.store.schema.locks import hold_collection
 from semlex.store.write.sources import OF_TABLES, is_present
 from semlex.types.followed import FollowedStatus, FollowedTable, TableSync, stored_definition
@@ -62,37 +62,30 @@ def definition_from_json(stored: Mapping[str, Any]) -> tuple[FollowedTable, dict
 
 async def read_tables(connection: Connection, names: Names, name: str | None = None) -> list[StoredTable]:
     """Return the followed tables of a collection, ordered by name; with `name`, only that table."""
-    cursor = await cursor_with_times(connection).execute(
+    found = await fetch_rows(
+        connection,
         sql.SQL(
             "SELECT source_id, definition, watermark, keys_compared_at, last_run, synced_at, "
             "error_message, updated_at FROM {} WHERE collection = %s AND (%s::text IS NULL OR name = %s) ORDER BY name"
         ).format(names.followed_table),
         [names.collection, name, name],
     )
-    return [
-        StoredTable(source_id, *definition_from_json(definition), *state)
-        for source_id, definition, *state in await cursor.fetchall()
-    ]
+    return [StoredTable(key, *definition_from_json(definition), *state) for key, definition, *state in found]
 
 
 async def may_read(connection: Connection, *tables: sql.Identifier) -> bool:
     """Return whether the role has the right to read all of these tables."""
     names = [table.as_string(connection) for table in tables]
     question = "SELECT bool_and(has_table_privilege(one, 'SELECT')) FROM unnest(%s::text[]) AS one"
-    return await (await connection.execute(question, [names])).fetchone() == (True,)
+    return bool(await fetch_value(connection, question, [names]))
 
 
 async def insert_table(
     connection: Connection, names: Names, source_id: UUID, table: FollowedTable, types: Mapping[str, str]
 ) -> None:
     """Store a new followed table with its source; call `hold_collection` with `alone` first."""
-    cursor = await connection.execute(
-        sql.SQL("SELECT s.kind, {}, s.source_id FROM {} AS s WHERE s.name = %s").format(
-            is_present(names), names.source
-        ),
-        [table.name],
-    )
-    found = await cursor.fetchone()
+    same_name = sql.SQL("SELECT s.kind, {}, s.source_id FROM {} AS s WHERE s.name = %s")
+    found = await fetch_row(connection, same_name.format(is_present(names), names.source), [table.name])
     if found is not None and found[0] not in OF_TABLES and found[1]:
         raise ConfigurationError(
             f"a source of files is named {table.name!r}: follow the table under another name (name=, --name)"
@@ -156,8 +149,8 @@ async def replace_definition(
     if not await hold_table(connection, collection.names, stored, alone=True):
         # This may be a second attempt, because the answer to the first one's commit was lost.
         same = sql.SQL("SELECT FROM {} WHERE source_id = %s AND definition = %s")
-        cursor = await connection.execute(same.format(collection.names.followed_table), [stored.source_id, definition])
-        return await cursor.fetchone() is not None
+        values = [stored.source_id, definition]
+        return await fetch_row(connection, same.format(collection.names.followed_table), values) is not None
     await connection.execute(
         sql.SQL(
             # The next run compares all rows.
@@ -180,18 +173,17 @@ async def hold_table(connection: Connection, names: Names, stored: StoredTable, 
     locked = sql.SQL("SELECT FROM {} WHERE source_id = %s AND kind = 'table' FOR {}").format(
         names.source, sql.SQL("NO KEY UPDATE" if alone else "SHARE")
     )
-    if await (await connection.execute(locked, [stored.source_id])).fetchone() is None:
+    if await fetch_row(connection, locked, [stored.source_id]) is None:
         return False
     return await is_as_read(connection, names, stored)
 
 
 async def is_as_read(connection: Connection, names: Names, stored: StoredTable, *, held: bool = False) -> bool:
     """Return whether a definition is unchanged since it was read; `held` locks it until the transaction ends."""
-    same = sql.SQL("SELECT FROM {} WHERE source_id = %s AND updated_at = %s{}")
-    cursor = await connection.execute(
-        same.format(names.followed_table, sql.SQL(" FOR SHARE" if held else "")), [stored.source_id, stored.updated_at]
+    same = sql.SQL("SELECT FROM {} WHERE source_id = %s AND updated_at = %s{}").format(
+        names.followed_table, sql.SQL(" FOR SHARE" if held else "")
     )
-    return await cursor.fetchone() is not None
+    return await fetch_row(connection, same, [stored.source_id, stored.updated_at]) is not None
 
 
 async def delete_table(connection: Connection, collection: CollectionInfo, stored: StoredTable) -> bool:
@@ -201,7 +193,7 @@ async def delete_table(connection: Connection, collection: CollectionInfo, store
     if not await hold_table(connection, names, stored, alone=True):
         # This may be a second attempt, because the answer to the first one's commit was lost.
         stopped = sql.SQL("SELECT FROM {} WHERE source_id = %s AND kind = 'stopped'").format(names.source)
-        return await (await connection.execute(stopped, [stored.source_id])).fetchone() is not None
+        return await fetch_row(connection, stopped, [stored.source_id]) is not None
     for table in (names.followed_table, names.row_change):
         await connection.execute(sql.SQL("DELETE FROM {} WHERE source_id = %s").format(table), [stored.source_id])
     # The table's documents stay, with their source.
@@ -212,17 +204,10 @@ async def delete_table(connection: Connection, collection: CollectionInfo, store
 
 async def delete_tables(connection: Connection, names: Names) -> list[str]:
     """Delete the definitions of a collection that is being dropped; return the names of tables that had triggers."""
-    cursor = await connection.execute(
-        sql.SQL("DELETE FROM {} WHERE collection = %s RETURNING source_id, name, definition ->> 'changes'").format(
-            names.followed_table
-        ),
-        [names.collection],
-    )
-    gone = await cursor.fetchall()
-    await connection.execute(
-        sql.SQL("DELETE FROM {} WHERE source_id = ANY(%s)").format(names.row_change),
-        [[source_id for source_id, _, _ in gone]],
-    )
+    deleted = sql.SQL("DELETE FROM {} WHERE collection = %s RETURNING source_id, name, definition ->> 'changes'")
+    gone = await fetch_rows(connection, deleted.format(names.followed_table), [names.collection])
+    changes = sql.SQL("DELETE FROM {} WHERE source_id = ANY(%s)").format(names.row_change)
+    await connection.execute(changes, [[source_id for source_id, _, _ in gone]])
     return [name for _, name, changes in gone if changes == "trigger"]
 
 
@@ -295,7 +280,7 @@ async def readable_status(connection: Connection, collection: CollectionInfo) ->
 
 async def _status(connection: Connection, collection: CollectionInfo, stored: StoredTable) -> FollowedStatus:
     counted = sql.SQL("SELECT count(*) FROM {} WHERE source_id = %s").format(collection.names.document)
-    [(rows,)] = await (await connection.execute(counted, [stored.source_id])).fetchall()
+    rows = await fetch_value(connection, counted, [stored.source_id])
     queue = ChangeQueue(collection.names, stored.source_id)
     counts = await queue.count(connection)
     return FollowedStatus(
@@ -323,7 +308,8 @@ class TableState(NamedTuple):
 
 async def read_states(connection: Connection, schema: str) -> list[TableState]:
     """Return the state of every followed table of a schema, ordered by collection and name."""
-    cursor = await connection.execute(
+    found = await fetch_rows(
+        connection,
         sql.SQL(
             "SELECT f.collection, f.name, f.look_at <= statement_timestamp() "
             "AND coalesce(f.leased_until <= statement_timestamp(), true), "
@@ -331,9 +317,9 @@ async def read_states(connection: Connection, schema: str) -> list[TableState]:
             "f.definition ->> 'changes' = 'trigger', "
             "extract(epoch FROM greatest(f.look_at, f.leased_until) - statement_timestamp())::float8 "
             "FROM {} AS f ORDER BY f.collection, f.name"
-        ).format(sql.Identifier(schema, "row_change"), sql.Identifier(schema, "followed_table"))
+        ).format(sql.Identifier(schema, "row_change"), sql.Identifier(schema, "followed_table")),
     )
-    return [TableState(*row) for row in await cursor.fetchall()]
+    return [TableState(*row) for row in found]
 
 
 async def bound_times(connection: Connection, schema: str, lease: float, looks: Mapping[str, float]) -> None:

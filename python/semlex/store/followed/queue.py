@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from psycopg import sql
 
-from semlex.store.postgres.settings import cursor_with_times
+from semlex.store.jobs import storable
+from semlex.store.postgres.settings import fetch_rows
 from semlex.types.followed import RowProblem
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ CLAIM_SECONDS = 120.0
 MAX_CLAIMED = 1_000
 # Pauses before a row is tried again: doubled each time.
 FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 60, 86_400
-MAX_MESSAGE_CHARACTERS = 2_000
 SHOWN_PROBLEMS = 100
 
 
@@ -77,7 +77,8 @@ class ChangeQueue:
     ) -> list[Change]:
         """Claim entries that are due, the longest due first; the caller must commit before it reads the rows."""
         # A key may be in several entries.
-        cursor = await connection.execute(
+        claimed = await fetch_rows(
+            connection,
             sql.SQL(
                 "WITH due AS (SELECT change_id FROM {table} WHERE source_id = %s AND due_at <= statement_timestamp() "
                 "ORDER BY due_at, change_id LIMIT %s FOR UPDATE SKIP LOCKED) "
@@ -86,7 +87,7 @@ class ChangeQueue:
             ).format(table=self._table),
             [self._source_id, limit, timedelta(seconds=seconds)],
         )
-        return [Change(*row) for row in await cursor.fetchall()]
+        return [Change(*row) for row in claimed]
 
     async def release(self, connection: Connection, changes: Sequence[Change], *, seconds: float = 0) -> None:
         """Make claimed entries due in `seconds`: 0 gives them back, a larger number renews the claim."""
@@ -135,7 +136,6 @@ class ChangeQueue:
 
     async def _set_aside(self, connection: Connection, failed: Sequence[FailedRow]) -> None:
         rows = {row.row_key: row for row in failed}.values()
-        messages = [row.message[:MAX_MESSAGE_CHARACTERS].replace("\0", "") for row in rows]
         await connection.execute(
             # A row that has changed since begins with the first pause.
             sql.SQL(
@@ -154,25 +154,27 @@ class ChangeQueue:
                 "keys": [row.row_key for row in rows],
                 "hashes": [row.row_hash for row in rows],
                 "codes": [row.code for row in rows],
-                "messages": [message.encode("utf-8", "replace").decode() for message in messages],
+                "messages": [storable(row.message) for row in rows],
                 "source_id": self._source_id,
             },
         )
 
     async def put_off(self, connection: Connection, keys: Sequence[str]) -> dict[str, str | None]:
         """Return the rows that failed and wait for a retry, each with the hash of the failed values, if known."""
-        cursor = await connection.execute(
+        found = await fetch_rows(
+            connection,
             sql.SQL(
                 "SELECT row_key, row_hash FROM {} WHERE source_id = %s AND row_key = ANY(%s) "
                 "AND error_code IS NOT NULL AND due_at > statement_timestamp()"
             ).format(self._table),
             [self._source_id, list(keys)],
         )
-        return dict(await cursor.fetchall())
+        return dict(found)
 
     async def problems(self, connection: Connection, limit: int = SHOWN_PROBLEMS) -> list[RowProblem]:
         """Return rows that could not be stored, ordered by the time of their next attempt."""
-        cursor = await cursor_with_times(connection).execute(
+        found = await fetch_rows(
+            connection,
             sql.SQL(
                 "SELECT row_key, error_code, error_message, attempts, due_at FROM {} "
                 "WHERE source_id = %s AND error_code IS NOT NULL ORDER BY due_at, change_id LIMIT %s"
@@ -181,17 +183,17 @@ class ChangeQueue:
         )
         return [
             RowProblem(key=key, code=code, message=message, attempts=attempts, due_at=due)
-            for key, code, message, attempts, due in await cursor.fetchall()
+            for key, code, message, attempts, due in found
         ]
 
     async def count(self, connection: Connection) -> QueueCounts:
         """Count the waiting changes, and the rows that could not be stored."""
-        cursor = await connection.execute(
+        [row] = await fetch_rows(
+            connection,
             sql.SQL(
                 "SELECT count(*) FILTER (WHERE error_code IS NULL), count(*) FILTER (WHERE error_code IS NOT NULL) "
                 "FROM {} WHERE source_id = %s"
             ).format(self._table),
             [self._source_id],
         )
-        [row] = await cursor.fetchall()
         return QueueCounts(*row)

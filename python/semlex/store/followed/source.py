@@ -14,6 +14,7 @@ from psycopg import sql
 from semlex.errors import ConfigurationError, PrivilegeError
 from semlex.store.postgres.addresses import describe_connection
 from semlex.store.postgres.roles import quoted
+from semlex.store.postgres.settings import fetch_row, fetch_rows
 from semlex.store.query.chunk_keys import indexed_document_id
 
 if TYPE_CHECKING:
@@ -99,29 +100,18 @@ WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND n.nspname !~ '^pg_' AND n.nspna
 
 async def find_relation(connection: Connection, schema: str, name: str) -> Relation | None:
     """Find a relation by its name, with its columns; the transaction needs semlex's settings."""
-    found = await (await connection.execute(_RELATION, [schema, name])).fetchone()
+    found = await fetch_row(connection, _RELATION, [schema, name])
     if found is None:
         return None
-    relation, kind, has_primary_key, role, may_use_schema, has_versions = found
-    columns = [Column(*row) for row in await (await connection.execute(_COLUMNS, [relation])).fetchall()]
-    unique = [tuple(names) for (names,) in await (await connection.execute(_UNIQUE, [relation])).fetchall()]
-    return Relation(
-        schema,
-        name,
-        RELATION_KINDS[kind],
-        {column.name: column for column in columns},
-        unique,
-        has_primary_key,
-        role,
-        may_use_schema,
-        has_versions,
-    )
+    relation, kind, *rest = found
+    columns = {row[0]: Column(*row) for row in await fetch_rows(connection, _COLUMNS, [relation])}
+    unique = [tuple(names) for (names,) in await fetch_rows(connection, _UNIQUE, [relation])]
+    return Relation(schema, name, RELATION_KINDS[kind], columns, unique, *rest)
 
 
 async def similar_relations(connection: Connection, schema: str, name: str) -> list[str]:
     """Return the qualified names of existing tables and views that resemble this name, for a message."""
-    cursor = await connection.execute(_NEAR, {"schema": schema, "table": name})
-    known = [one for (one,) in await cursor.fetchall()]
+    known = [one for (one,) in await fetch_rows(connection, _NEAR, {"schema": schema, "table": name})]
     return get_close_matches(f"{schema}.{name}", known, n=3, cutoff=0.7) or [
         one for one in known if one.endswith(f".{name}")
     ]
@@ -137,6 +127,8 @@ KEY_KINDS: Mapping[str, KeyKind] = {
     "bpchar": "text",
     "citext": "text",
 }
+# Types that have no text to search, and no JSON value.
+NO_TEXT = frozenset({"bytea", "vector", "halfvec", "sparsevec", "bit", "varbit"})
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_$]*")
 # The server's limit of arguments of a function.
 MAX_ARGUMENTS = 100
@@ -276,16 +268,9 @@ class SourceTable:
             return sql.SQL("NULL::text")
         return sql.SQL("t.xmin || ' ' || t.ctid")
 
-    def after(self, placeholders: Sequence[sql.Composable]) -> sql.Composed:
-        """Return the condition that a row comes after another one in the order of `key_columns`."""
-        # The placeholders are for the other row's `key_parts`.
-        return self._compared(sql.SQL(">"), placeholders)
-
-    def up_to(self, placeholders: Sequence[sql.Composable]) -> sql.Composed:
-        """Return the condition that a row equals another one or comes before it; arguments as for `after`."""
-        return self._compared(sql.SQL("<="), placeholders)
-
-    def _compared(self, operator: sql.SQL, placeholders: Sequence[sql.Composable]) -> sql.Composed:
+    def compared(self, operator: sql.SQL, placeholders: Sequence[sql.Composable]) -> sql.Composed:
+        """Return the condition that compares a row's key with another key, such as ``>`` for the rows after it."""
+        # The placeholders are for the other key's `key_parts`.
         values = [
             sql.SQL("{}::text::{}").format(one, kind) for one, kind in zip(placeholders, self.key_types, strict=True)
         ]

@@ -14,6 +14,7 @@ from semlex.errors import ConfigurationError, PrivilegeError, StoreError
 from semlex.store.followed.definitions import StoredTable, is_as_read
 from semlex.store.followed.source import SourceTable, literal
 from semlex.store.postgres.errors import LOCK_NOT_AVAILABLE
+from semlex.store.postgres.settings import fetch_row, fetch_rows, fetch_value
 from semlex.store.schema.locks import LOCK_TIMEOUT, SETUP_LOCK, TABLE_SECONDS, between_writes, lock_briefly
 
 if TYPE_CHECKING:
@@ -111,8 +112,8 @@ WHERE n.nspname = %s AND p.proname = %s AND p.pronargs = 0
 
 def trigger_name(names: Names, name: str) -> str:
     """Return the name of a followed table's trigger function; the names of the triggers begin with this name."""
-    told = f"{names.schema}.{names.collection}.{name}"
-    return f"semlex_notice_{hashlib.sha256(told.encode()).hexdigest()[:16]}"
+    qualified = f"{names.schema}.{names.collection}.{name}"
+    return f"semlex_notice_{hashlib.sha256(qualified.encode()).hexdigest()[:16]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,13 +257,13 @@ class TableTriggers:
         return frozenset(f"{self._name}_{event}" for event in TRANSITIONS)
 
     async def _found(self, connection: Connection) -> tuple[list[Member], bool]:
-        cursor = await connection.execute(_FUNCTION, [self._names.schema, self._name])
-        row = await cursor.fetchone()
-        return await self._members(connection), row is not None and row[0] == self._body
+        body = await fetch_value(connection, _FUNCTION, [self._names.schema, self._name])
+        return await self._members(connection), body == self._body
 
     async def _members(self, connection: Connection) -> list[Member]:
         definition = self._source.definition
-        cursor = await connection.execute(
+        found = await fetch_rows(
+            connection,
             _MEMBERS,
             {
                 "schema": definition.schema,
@@ -274,7 +275,7 @@ class TableTriggers:
         )
         members = [
             Member(oid, schema, name, kind, state, frozenset(triggers or ()))
-            for oid, schema, name, kind, state, triggers in await cursor.fetchall()
+            for oid, schema, name, kind, state, triggers in found
         ]
         for member in members:
             if member.kind == "f":
@@ -356,20 +357,16 @@ async def remove_triggers(database: Database, names: Names, name: str) -> None:
     statement = sql.SQL("DROP FUNCTION IF EXISTS {}() CASCADE").format(sql.Identifier(names.schema, function))
 
     async def find(connection: Connection) -> list[Member] | None:
-        cursor = await connection.execute(_FUNCTION, [names.schema, function])
-        if await cursor.fetchone() is None:
+        if await fetch_row(connection, _FUNCTION, [names.schema, function]) is None:
             return None
         return await _with_function(names, function, connection)
 
     async def remove(connection: Connection) -> None:
         await connection.execute("SELECT pg_advisory_xact_lock(%s)", [SETUP_LOCK])
-        cursor = await connection.execute(
-            sql.SQL(
-                "SELECT FROM {} WHERE collection = %s AND name = %s AND definition ->> 'changes' = 'trigger'"
-            ).format(names.followed_table),
-            [names.collection, name],
-        )
-        if await cursor.fetchone() is None:
+        followed = sql.SQL(
+            "SELECT FROM {} WHERE collection = %s AND name = %s AND definition ->> 'changes' = 'trigger'"
+        ).format(names.followed_table)
+        if await fetch_row(connection, followed, [names.collection, name]) is None:
             await lock_briefly(connection)
             await connection.execute(statement)
 
@@ -390,11 +387,8 @@ async def remove_triggers(database: Database, names: Names, name: str) -> None:
 
 async def _with_function(names: Names, function: str, connection: Connection) -> list[Member]:
     """Return the tables with triggers that call this function, each with the names of these triggers."""
-    cursor = await connection.execute(_WITH_FUNCTION, [names.schema, function])
-    return [
-        Member(oid, schema, name, "", "", frozenset(triggers))
-        for oid, schema, name, triggers in await cursor.fetchall()
-    ]
+    found = await fetch_rows(connection, _WITH_FUNCTION, [names.schema, function])
+    return [Member(oid, schema, name, "", "", frozenset(triggers)) for oid, schema, name, triggers in found]
 
 
 def _refuse_unless_lasting(error: StoreError) -> None:

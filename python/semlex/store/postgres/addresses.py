@@ -34,8 +34,8 @@ def describe(url: str) -> str:
     if not url.strip():
         # libpq would choose a server itself; an empty variable is rarely intended.
         raise ConfigurationError(
-            f"the database URL is empty; name a server ({FORM}), or none at all (db_url=None, no --database) for the "
-            "embedded Postgres"
+            f"the database URL is empty; name a server ({FORM}), or leave the URL out (db_url=None, no --database) "
+            "to use the embedded Postgres"
         )
     try:
         parts = conninfo_to_dict(url)
@@ -70,8 +70,8 @@ def _problem(url: str) -> str:
         return f"it does not begin with postgresql://; put that in front of HOST:PORT/DATABASE, as in {FORM}"
     if scheme["name"].lower() not in _POSTGRES:
         return (
-            f"{scheme[0]} is not PostgreSQL; semlex needs PostgreSQL with pgvector ({FORM}), or no address at all for "
-            "the embedded server"
+            f"{scheme[0]} is not PostgreSQL; semlex needs PostgreSQL with pgvector ({FORM}); leave the URL out to "
+            "use the embedded server"
         )
     if scheme["jdbc"] or scheme["driver"] or scheme["name"] not in _POSTGRES:
         return f"it begins with {scheme[0]}, which other programs understand; begin it with postgresql:// instead"

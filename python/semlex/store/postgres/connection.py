@@ -107,8 +107,13 @@ def callers_connection(given: Any) -> Connection:
 def _of_psycopg(given: object) -> Connection:
     if isinstance(given, (psycopg.AsyncConnection, psycopg.Connection)):
         return callers_connection(given)
-    kind = type(given)
-    raise ConfigurationError(f"{EXPECTED}; got {kind.__module__}.{kind.__name__}".replace("builtins.", ""))
+    raise ConfigurationError(f"{EXPECTED}; got {class_of(given)}")
+
+
+def class_of(value: object) -> str:
+    """Return the name of a value's class for a message, with the module unless the class is built in."""
+    kind = type(value)
+    return f"{kind.__module__}.{kind.__name__}".removeprefix("builtins.")
 
 
 async def join(connection: Connection) -> None:
@@ -134,14 +139,25 @@ def plain_cursors(connection: Connection) -> Iterator[None]:
         connection.row_factory, connection.cursor_factory = own
 
 
+@contextmanager
+def closed_inside_copy(connection: Connection) -> Iterator[None]:
+    """Close the connection if the block is interrupted inside a COPY, which only the server can roll back then."""
+    try:
+        yield
+    except BaseException:
+        if connection.info.transaction_status == TransactionStatus.ACTIVE:
+            connection.pgconn.finish()
+        raise
+
+
 def check_usable(connection: Connection) -> None:
     """Refuse a caller's connection on which no statement can run."""
     if connection.closed:
-        raise ConnectionFailedError("the connection that was given is closed; open another")
+        raise ConnectionFailedError("the given connection is closed; open another")
     if connection.info.transaction_status == TransactionStatus.INERROR:
-        raise ConfigurationError("the transaction of the connection that was given has failed; roll it back first")
+        raise ConfigurationError("the transaction of the given connection has failed; roll it back first")
     if isinstance(connection, SharedConnection) and connection.pgconn.pipeline_status != PipelineStatus.OFF:
-        raise ConfigurationError("the connection is inside a 'with connection.pipeline()': leave that first")
+        raise ConfigurationError("the connection is inside a 'with connection.pipeline()' block: leave the block first")
 
 
 # A peer that vanished is noticed after about a minute instead of the system's two hours.
@@ -189,8 +205,7 @@ async def look_for_pooler(connection: Connection) -> Pooling:
     # A pooler in transaction mode with a single idle session may lend the same session every time.
     served = set()
     for _ in range(POOLING_LOOKS):
-        cursor = await connection.execute("SELECT pg_catalog.pg_backend_pid()")
-        served |= {pid for (pid,) in await cursor.fetchall()}
+        served.add(await _session(connection))
     if len(served) > 1:
         return "transaction"
     return "none" if served == {connection.info.backend_pid} else "session"
@@ -198,6 +213,10 @@ async def look_for_pooler(connection: Connection) -> Pooling:
 
 async def is_pooled(connection: Connection) -> bool:
     """Return whether a pooler is between client and server, by whether the reported process id is the real one."""
-    cursor = await connection.execute("SELECT pg_backend_pid()")
-    row = await cursor.fetchone()
-    return row is None or row[0] != connection.info.backend_pid
+    return await _session(connection) != connection.info.backend_pid
+
+
+async def _session(connection: Connection) -> int:
+    """Return the process id of the server's session that runs this statement."""
+    [(session,)] = await (await connection.execute("SELECT pg_catalog.pg_backend_pid()")).fetchall()
+    return int(session)

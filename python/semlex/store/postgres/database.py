@@ -25,7 +25,16 @@ from psycopg_pool import AsyncConnectionPool
 from semlex.clock import SYSTEM, Clock
 from semlex.errors import CollectionDroppedError, ConfigurationError, PrivilegeError, SearchTimeoutError, SemlexError
 from semlex.store.postgres.addresses import describe
-from semlex.store.postgres.connection import Connection, check_usable, connected, join, plain_cursors, pooled_options
+from semlex.store.postgres.connection import (
+    Connection,
+    check_usable,
+    class_of,
+    closed_inside_copy,
+    connected,
+    join,
+    plain_cursors,
+    pooled_options,
+)
 from semlex.store.postgres.errors import is_outdated, is_retryable, translate
 from semlex.store.postgres.pool import (
     RECONNECT_SECONDS,
@@ -67,9 +76,7 @@ write_guard: ContextVar[WriteGuard | None] = ContextVar("write_guard", default=N
 async def guarded(connection: Connection, work: Callable[[Connection], Awaitable[T]]) -> T:
     """Run `work` inside the current task's write guard, if set: a context whose errors roll the transaction back."""
     guard = write_guard.get()
-    if guard is None:
-        return await work(connection)
-    async with guard(connection):
+    async with nullcontext() if guard is None else guard(connection):
         return await work(connection)
 
 
@@ -84,31 +91,19 @@ DEADLINE_GRACE_SECONDS = 0.25
 ENDING_SECONDS = 5.0
 
 
-def check_access(
-    url: str | None = None,
-    *,
-    pool: object = None,
-    connection: object = None,
-    max_connections: int = 8,
-    timeout: float = 10.0,
-) -> None:
+def check_access(url: str | None, *, pool: object, connection: object, max_connections: int, timeout: float) -> None:
     """Refuse arguments that cannot lead to a database, without connecting."""
     if url is not None:
         describe(url)
     if pool is not None and not isinstance(pool, AsyncConnectionPool):
-        raise ConfigurationError(f"pool must be a psycopg_pool.AsyncConnectionPool; got {_class_of(pool)}")
+        raise ConfigurationError(f"pool must be a psycopg_pool.AsyncConnectionPool; got {class_of(pool)}")
     if connection is not None and not isinstance(connection, psycopg.AsyncConnection):
-        raise ConfigurationError(f"connection must be a psycopg.AsyncConnection; got {_class_of(connection)}")
+        raise ConfigurationError(f"connection must be a psycopg.AsyncConnection; got {class_of(connection)}")
     check_range("max_connections", max_connections, 1, MAX_CONNECTIONS)
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
-        raise ConfigurationError(f"timeout must be a number of seconds; got {_class_of(timeout)}")
+        raise ConfigurationError(f"timeout must be a number of seconds; got {class_of(timeout)}")
     if not 0 < timeout <= threading.TIMEOUT_MAX or math.isnan(timeout):
         raise ConfigurationError(f"timeout must be a number of seconds above 0; got {timeout}")
-
-
-def _class_of(value: object) -> str:
-    kind = type(value)
-    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
 
 
 async def _nothing(_: Snapshot) -> None:
@@ -215,21 +210,21 @@ class Database:
 
     def acting_as(self, role: str) -> Database:
         """Return a `Database` on the same connections with a role's rights; usable while this object is open."""
-        acting = copy.copy(self)
-        acting.role, acting._owns_pool = checked_role(role), False  # noqa: SLF001 - of this class
-        return acting
+        return self._on_same_connections(role=checked_role(role))
 
     def watched_by(self, watch: Watch) -> Database:
         """Return a `Database` on the same connections; its reads fail if `watch` finds the collection dropped."""
-        watched = copy.copy(self)
-        watched._watch, watched._owns_pool = watch, False  # noqa: SLF001 - of this class
-        return watched
+        return self._on_same_connections(_watch=watch)
 
     def with_view_of(self, other: Database) -> Database:
         """Return a `Database` on these connections with the role and the `Watch` of `other`."""
-        viewing = copy.copy(self)
-        viewing.role, viewing._watch, viewing._owns_pool = other.role, other._watch, False  # noqa: SLF001 - of this class
-        return viewing
+        return self._on_same_connections(role=other.role, _watch=other._watch)
+
+    def _on_same_connections(self, **attributes: Any) -> Database:
+        """Return a copy with these attributes, which does not close the pool."""
+        made = copy.copy(self)
+        vars(made).update(attributes, _owns_pool=False)
+        return made
 
     def beside(self, replica: Replica) -> None:
         """Set the standby that `reader` uses; `close` also closes the connections to it."""
@@ -240,9 +235,7 @@ class Database:
         """The `Database` for reads that may be a little behind: on a standby if one is set, else this object."""
         if self._replica is None or self._primary is not None:
             return self
-        reading = copy.copy(self)
-        reading._primary, reading._owns_pool = self, False  # noqa: SLF001 - of this class
-        return reading
+        return self._on_same_connections(_primary=self)
 
     async def renew_connections(self) -> None:
         """Replace the idle connections of the pool after the server was unavailable."""
@@ -348,17 +341,10 @@ class Database:
         # All statements have one snapshot, in the form that standbys and poolers accept. With `lasting="statement"`
         # nobody checks whether the collection still exists: the statement has to. `settings` are what the snapshot
         # probably needs; they are set in the statement that sets those of all snapshots.
+        options: dict[str, Any] = {"with_vectors": with_vectors, "lasting": lasting, "settings": settings}
         if self._replica is not None and self._primary is not None:
-            return await self._replica.read_snapshot(
-                self._primary,
-                doing,
-                work,
-                deadline=deadline,
-                with_vectors=with_vectors,
-                lasting=lasting,
-                settings=settings,
-            )
-        transaction = partial(self._read, work, with_vectors=with_vectors, lasting=lasting, settings=settings)
+            return await self._replica.read_snapshot(self._primary, doing, work, deadline=deadline, **options)
+        transaction = partial(self._read, work, **options)
         # After `deadline` seconds, a server that does not answer at all is given up. Normally the server's
         # statement_timeout ends late work; the deadline is for a network that swallows the answer.
         with self._turns.reader():
@@ -488,13 +474,8 @@ class Database:
             async with connection.transaction():
                 if not joined:
                     await begin_writing(connection, self.role, one_snapshot=one_snapshot)
-                    try:
+                    with closed_inside_copy(connection) if self._connection is None else nullcontext():
                         return await guarded(connection, work)
-                    except BaseException:
-                        if connection.info.transaction_status == TransactionStatus.ACTIVE and self._connection is None:
-                            # Interrupted inside a COPY: it cannot be rolled back, so the server does it.
-                            connection.pgconn.finish()
-                        raise
                 previous = await current_settings(connection, role=self.role is not None)
                 await set_local(connection, **SETTINGS, **of_role(self.role))
                 result = await guarded(connection, work)
@@ -510,7 +491,7 @@ class Database:
         await self._run(doing, partial(send_transaction, send, role=self.role), writing=True)
 
     async def _run(self, doing: str, transaction: Callable[[Connection], Awaitable[T]], *, writing: bool = False) -> T:
-        with span(Work.DATABASE, doing, is_call=True) as told:
+        with span(Work.DATABASE, doing, is_call=True) as recorded:
             # Connections are not checked before use: that would cost a round trip for every search, and work on a dead
             # one is retried anyway.
             attempt, begun = 0, self.clock.monotonic()
@@ -519,8 +500,8 @@ class Database:
                 connection: Connection | None = None
                 try:
                     async with self.connection() as connection:
-                        if told.is_recorded:
-                            told.note({NAMESPACE: connection.info.dbname})
+                        if recorded.is_recorded:
+                            recorded.note({NAMESPACE: connection.info.dbname})
                         return await transaction(connection)
                 except CollectionDroppedError:
                     if self._watch is not None and not self.is_replica:  # which may be behind
@@ -531,22 +512,20 @@ class Database:
                 except psycopg.Error as error:
                     # A read is retried for as long as semlex waits for a server.
                     is_over = attempt >= RETRY_ATTEMPTS and (writing or self.clock.monotonic() - begun >= self.timeout)
-                    if self.joins_transaction or is_over or not self._is_worth_retrying(error, connection):
-                        told.note({SQLSTATE: error.sqlstate})
+                    is_lost = connection is None or connection.closed
+                    is_vain = not is_retryable(error) or (is_lost and self.is_replica)
+                    if self.joins_transaction or is_over or is_vain:
+                        recorded.note({SQLSTATE: error.sqlstate})
                         raise await self._explained(translate(error, doing, self.url, writing=writing)) from None
                     if is_outdated(error) and isinstance(connection, PooledConnection):
-                        connection.prepare_no_more()
-                    if self._pool is not None and connection is not None and connection.closed:
+                        connection.prepare_threshold = None  # nothing is prepared any more
+                    if self._pool is not None and connection is not None and is_lost:
                         await self._pool.drain()  # the server may have gone, and every connection with it
                     # Full jitter: clients that failed together must not come back together.
                     pause = random.uniform(0, RETRY_BASE_SECONDS * 4 ** min(attempt - 1, 3))  # noqa: S311 - not a secret
-                    told.tell(RETRY, {SQLSTATE: error.sqlstate})
+                    recorded.tell(RETRY, {SQLSTATE: error.sqlstate})
                     logger.info("%s: retry %d after %s", doing, attempt, error.sqlstate or type(error).__name__)
                     await self.clock.sleep(pause)
-
-    def _is_worth_retrying(self, error: psycopg.Error, connection: Connection | None) -> bool:
-        is_lost = connection is None or connection.closed
-        return is_retryable(error) and not (is_lost and self.is_replica)
 
     async def _explained(self, error: BaseException) -> BaseException:
         """Return the error; if a right is missing, add the GRANT statement or the page that shows it."""
@@ -568,19 +547,10 @@ class SnapshotReads(Database):
         super().__init__(connection=snapshot.connection)
         self._snapshot = snapshot
 
-    async def read_snapshot(
-        self,
-        doing: str,
-        work: Callable[[Snapshot], Awaitable[T]],
-        *,
-        deadline: float | None = None,
-        with_vectors: bool = False,
-        lasting: Lasting = "whole",
-        settings: Mapping[str, str | int] = NO_SETTINGS,
-    ) -> T:
+    async def read_snapshot(self, doing: str, work: Callable[[Snapshot], Awaitable[T]], **_: Any) -> T:
         """Run `work` in the snapshot; settings that `work` changes are undone when it returns."""
-        # The time limits of statements end late work, and the caller that opened the snapshot checks the collection.
-        del deadline, with_vectors, lasting, settings
+        # The options change nothing: the time limits of statements end late work, and the caller that opened the
+        # snapshot checks the collection.
         try:
             async with self._snapshot.savepoint(force_rollback=True):
                 return await work(replace(self._snapshot))  # what it sets ends with the savepoint

@@ -42,9 +42,7 @@ READ_ONLY = "25006"
 
 def is_retryable(error: BaseException) -> bool:
     """Return whether the same transaction may succeed when it is run again."""
-    if isinstance(error, (TooManyRequests, PoolTimeout, PoolClosed)):
-        return False
-    if not isinstance(error, psycopg.Error):
+    if isinstance(error, (TooManyRequests, PoolTimeout, PoolClosed)) or not isinstance(error, psycopg.Error):
         return False
     state = error.sqlstate
     if state is None:
@@ -98,7 +96,7 @@ _REMEDIES = {
         "; another transaction holds a lock that this one needs: end that transaction (pg_stat_activity shows it), "
         "then try again"
     ),
-    DISK_FULL: "; nothing of this was stored: make room on the server's disk, then try again",
+    DISK_FULL: "; nothing was stored: make room on the server's disk, then try again",
 }
 
 # By a part of the message with which the server or the driver refuses a connection.
@@ -116,7 +114,7 @@ _CONNECTION_REMEDIES = {
     ),
     "server does not support SSL": "turn TLS on in the server (ssl = on), or choose another sslmode=",
     "not in hot standby mode": "the address must contain a host that is a standby",
-    "no encryption": "the server takes this login over TLS only: sslmode=require, or verify-full with sslrootcert=",
+    "no encryption": "the server takes this login over TLS only: set sslmode=require (verify-full needs sslrootcert=)",
 }
 
 

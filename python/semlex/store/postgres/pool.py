@@ -1,4 +1,4 @@
-"""Connections of semlex's pool, which release Python's interpreter lock (GIL) more seldom than the driver does."""
+"""Connections of semlex's pool, which release Python's interpreter lock (GIL) less often than the driver does."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from psycopg.abc import RV, PQGen
 from psycopg.waiting import READY_R, READY_W, WAIT_R, WAIT_W
 
 from semlex.errors import ConnectionFailedError
-from semlex.store.postgres.settings import read_times_as_utc
+from semlex.store.postgres.settings import fetch_value, read_times_as_utc
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -142,7 +142,7 @@ class PooledConnection(psycopg.AsyncConnection[Any]):
 
     @contextmanager
     def reading_ahead(self) -> Iterator[None]:
-        """Read without releasing the interpreter lock in the block; if the connection is lost, run the block again."""
+        """Read without releasing the interpreter lock; a caller whose connection is lost must run the block again."""
         self._reads_ahead = True
         try:
             yield
@@ -152,14 +152,10 @@ class PooledConnection(psycopg.AsyncConnection[Any]):
     async def note_search(self) -> None:
         """Count a search; from the second on, let statements be prepared unless the connection goes to a pooler."""
         self._searches += 1
-        if self._searches == PREPARED_FROM:
-            cursor = await self.execute(IS_DIRECT, [self.info.backend_pid, _own_port(self)])
-            if await cursor.fetchone() == (True,):
-                self.prepare_threshold = sys.maxsize  # only what asks for it is prepared
-
-    def prepare_no_more(self) -> None:
-        """Stop preparing statements, after the server has lost a prepared one or the types of its result changed."""
-        self.prepare_threshold = None
+        if self._searches == PREPARED_FROM and await fetch_value(
+            self, IS_DIRECT, [self.info.backend_pid, _own_port(self)]
+        ):
+            self.prepare_threshold = sys.maxsize  # only what asks for it is prepared
 
     async def cancel_safe(self, *, timeout: float = CANCEL_SECONDS) -> None:  # noqa: ASYNC109 - the driver's
         """Ask the server to cancel the running statement, for up to a second."""
@@ -199,21 +195,17 @@ async def configure(connection: Connection) -> None:
     read_times_as_utc(connection)
     # Sent with BEGIN, whatever the default of the database is.
     await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
-    _widen_send_buffer(connection)
+    # So that a server on this machine has work while COPY rows are made. A Unix socket holds about 100 kB of rows, half
+    # a millisecond of work for the server. (TCP adapts automatically.)
+    if connection.info.host.startswith("/"):
+        with socket.socket(fileno=os.dup(connection.fileno())) as copy:
+            copy.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
 
 
 async def reconnect(pool: AsyncConnectionPool[Any]) -> None:
     """Restart the pool's attempts to connect, so that pauses are short again, if a caller waits for a connection."""
     if pool.get_stats().get("requests_waiting"):
         await pool.check()  # without a connection, it only makes one
-
-
-def _widen_send_buffer(connection: Connection) -> None:
-    """Enlarge the send buffer to a server on this machine, so that the server has work while COPY rows are made."""
-    # A Unix socket holds about 100 kB of rows, half a millisecond of work for the server. (TCP adapts automatically.)
-    if connection.info.host.startswith("/"):
-        with socket.socket(fileno=os.dup(connection.fileno())) as copy:
-            copy.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
 
 
 def figures_of(pool: AsyncConnectionPool[Any], queue: ConnectionQueue | None = None) -> dict[str, int]:

@@ -14,6 +14,7 @@ from semlex.errors import ConfigurationError, ConnectionFailedError, ModelMismat
 from semlex.store.postgres.addresses import describe
 from semlex.store.postgres.connection import Connection, own_connection
 from semlex.store.postgres.database import Database
+from semlex.store.postgres.settings import fetch_rows
 from semlex.types.results import ReadServer
 
 if TYPE_CHECKING:
@@ -87,7 +88,13 @@ class StandbyReads(Database):
             return seen[1]
         try:
             async with self.clock.timeout(CONNECT_SECONDS):
-                is_standby, lag_bytes, lag_seconds = await _lag(connection)
+                try:
+                    [(is_standby, lag_bytes, lag_seconds)] = await fetch_rows(connection, LAG)
+                except psycopg.Error:
+                    if connection.closed:
+                        raise
+                    # Some managed standbys have no such functions.
+                    [(is_standby, lag_bytes, lag_seconds)] = await fetch_rows(connection, IN_RECOVERY)
         except TimeoutError:
             connection.pgconn.finish()
             raise psycopg.OperationalError("the replica did not answer in time") from None
@@ -97,18 +104,6 @@ class StandbyReads(Database):
         found = ReadServer("replica", lag_seconds, lag_bytes)
         connection.seen_server = (now, found)
         return found
-
-
-async def _lag(connection: Connection) -> tuple[bool, int | None, float | None]:
-    try:
-        cursor = await connection.execute(LAG)
-    except psycopg.Error:
-        if connection.closed:
-            raise
-        # Some managed standbys have no such functions.
-        cursor = await connection.execute(IN_RECOVERY)
-    [(is_standby, lag_bytes, lag_seconds)] = await cursor.fetchall()
-    return is_standby, lag_bytes, lag_seconds
 
 
 class Replica:

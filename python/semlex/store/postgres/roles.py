@@ -11,6 +11,7 @@ import psycopg
 from psycopg import sql
 
 from semlex.errors import ConfigurationError, PrivilegeError, StoreError
+from semlex.store.postgres.settings import fetch_rows
 from semlex.store.schema.names import JOB_TABLE, REGISTRY_TABLES
 from semlex.validation import check_parameters, text_errors
 
@@ -73,7 +74,7 @@ def rights_to_create(schema: str, role: str) -> str:
     of, to = quoted(schema), quoted(role)
     tables = ", ".join(f"{of}.{table}" for table in sorted((*REGISTRY_TABLES, JOB_TABLE)))
     return (
-        f"GRANT USAGE, CREATE ON SCHEMA {of} TO {to}; and where another role has made the schema's first collection: "
+        f"GRANT USAGE, CREATE ON SCHEMA {of} TO {to}; and if another role made the schema's first collection: "
         f"GRANT SELECT, INSERT, UPDATE, DELETE ON {tables} TO {to};"
     )
 
@@ -82,13 +83,12 @@ async def _membership(connection: Connection, role: str) -> tuple[str, bool | No
     """Return the login, and whether the login may take the role (None if the role does not exist)."""
     needed = "SET" if connection.info.server_version >= FIRST_WITH_SET_OPTION else "MEMBER"
     async with connection.transaction():
-        cursor = await connection.execute(
+        [(login, may_take)] = await fetch_rows(
+            connection,
             "SELECT session_user::text, (SELECT pg_catalog.pg_has_role(session_user, oid, %s) "
             "FROM pg_catalog.pg_roles WHERE rolname OPERATOR(pg_catalog.=) %s)",
             [needed, role],
         )
-        [found] = await cursor.fetchall()
-    login, may_take = found
     return login, may_take
 
 

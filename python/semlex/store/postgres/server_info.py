@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from psycopg import sql
 
 from semlex.errors import UnsupportedServerError
+from semlex.store.postgres.settings import fetch_rows, fetch_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +40,9 @@ class ServerInfo:
     def extension(self) -> sql.Identifier:
         """The schema of pgvector, to qualify its types and operators."""
         if self.extension_schema is None:
-            raise UnsupportedServerError("the extension pgvector is not installed in this database")
+            raise UnsupportedServerError(
+                "the extension pgvector is not installed in this database; run: CREATE EXTENSION vector;"
+            )
         return sql.Identifier(self.extension_schema)
 
     @property
@@ -50,15 +53,13 @@ class ServerInfo:
 
 async def read_server_info(connection: Connection) -> ServerInfo:
     """Read the versions of the server and of pgvector, and whether the server accepts writes; refuse old versions."""
-    cursor = await connection.execute(
+    [(postgres, version, schema, read_only)] = await fetch_rows(
+        connection,
         "SELECT current_setting('server_version_num')::int / 10000, e.extversion, n.nspname, "
         "pg_is_in_recovery() OR current_setting('default_transaction_read_only')::bool "
         "FROM (SELECT 1) AS one LEFT JOIN pg_extension AS e ON e.extname = 'vector' "
-        "LEFT JOIN pg_namespace AS n ON n.oid = e.extnamespace"
+        "LEFT JOIN pg_namespace AS n ON n.oid = e.extnamespace",
     )
-    row = await cursor.fetchone()
-    assert row is not None  # noqa: S101 - a LEFT JOIN on one row returns one row
-    postgres, version, schema, read_only = row
     pgvector = tuple(int(part) for part in re.findall(r"\d+", version)[:3]) if version else None
     if postgres < MINIMUM_POSTGRES:
         raise UnsupportedServerError(
@@ -70,15 +71,13 @@ async def read_server_info(connection: Connection) -> ServerInfo:
             "Update the package on the server, then: ALTER EXTENSION vector UPDATE;"
         )
     if pgvector is not None and pgvector < SAFE_PGVECTOR:
-        logger.warning("pgvector %s has known index defects; 0.8.4 or newer is advised", version)
+        logger.warning("pgvector %s has known defects of indexes; update it to 0.8.4 or newer", version)
     return ServerInfo(postgres, pgvector, schema, read_only)
 
 
 async def is_standby(connection: Connection) -> bool:
     """Return whether the server is a standby, which replays the writes of a primary."""
-    cursor = await connection.execute("SELECT pg_catalog.pg_is_in_recovery()")
-    row = await cursor.fetchone()
-    return bool(row and row[0])
+    return bool(await fetch_value(connection, "SELECT pg_catalog.pg_is_in_recovery()"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +93,8 @@ class ServerSetting:
 async def read_server_settings(connection: Connection, names: Sequence[str]) -> dict[str, ServerSetting]:
     """Return the server's settings by name, without those that this server does not know."""
     # semlex's transactions change settings; `reset_val` is the session's first value.
-    cursor = await connection.execute(
+    found = await fetch_rows(
+        connection,
         "SELECT name, CASE vartype WHEN 'bool' THEN reset_val ELSE current_setting(name) END, "
         "CASE WHEN vartype = 'bool' OR vartype = 'string' OR vartype = 'enum' "
         "THEN 0 ELSE reset_val::float8 * CASE unit WHEN 'B' THEN 1 WHEN 'kB' THEN 1024 WHEN '8kB' THEN 8192 "
@@ -102,7 +102,7 @@ async def read_server_settings(connection: Connection, names: Sequence[str]) -> 
         "FROM pg_settings WHERE name = ANY(%s)",
         [list(names)],
     )
-    return {row[0]: ServerSetting(*row) for row in await cursor.fetchall()}
+    return {row[0]: ServerSetting(*row) for row in found}
 
 
 def machine_memory() -> int:

@@ -14,6 +14,9 @@ from psycopg.pq import Format
 from semlex.errors import UnsupportedServerError
 
 if TYPE_CHECKING:
+    from psycopg.abc import Params
+    from psycopg.abc import QueryNoTemplate as Query
+
     from semlex.store.postgres.connection import Connection
 
 # All names of semlex are qualified; built-in functions and operators are found only here, so that a schema that others
@@ -48,7 +51,7 @@ def check_encoding(connection: Connection) -> None:
     if encoding not in (None, b"UTF8"):
         raise UnsupportedServerError(
             f"the database {connection.info.dbname!r} has the encoding {encoding.decode('ascii', 'replace')}, which "
-            "cannot hold every text; make one with: CREATE DATABASE name ENCODING 'UTF8' TEMPLATE template0;"
+            "cannot hold every text; make another one with: CREATE DATABASE name ENCODING 'UTF8' TEMPLATE template0;"
         )
 
 
@@ -95,17 +98,13 @@ async def begin_writing(connection: Connection, role: str | None = None, *, one_
 
 async def server_time(connection: Connection) -> datetime:
     """Return the server's time, because programs on several machines that share data need one clock."""
-    cursor = await cursor_with_times(connection).execute("SELECT pg_catalog.clock_timestamp()")
-    [row] = await cursor.fetchall()
-    now: datetime = row[0]
+    now: datetime = await fetch_value(connection, "SELECT pg_catalog.clock_timestamp()")
     return now
 
 
 async def current_settings(connection: Connection, *, role: bool = False) -> dict[str, str]:
     """Return the present values of the settings that a write inside a caller's transaction changes."""
-    cursor = await connection.execute(_CURRENT_SETTINGS)
-    row = await cursor.fetchone()
-    found = dict(zip(_CHANGED, row or (), strict=True))
+    found = dict(zip(_CHANGED, await fetch_row(connection, _CURRENT_SETTINGS) or (), strict=True))
     return found if role else {name: value for name, value in found.items() if name != "role"}
 
 
@@ -172,3 +171,22 @@ def cursor_with_times(connection: Connection) -> psycopg.AsyncCursor[Any]:
     if connection.adapters.get_loader(TIMESTAMPTZ, Format.BINARY) is not _UtcLoader:  # the user's own connection
         cursor.adapters.register_loader(TIMESTAMPTZ, _UtcLoader)
     return cursor
+
+
+async def fetch_rows(connection: Connection, statement: Query, values: Params | None = None) -> list[Any]:
+    """Run a statement and return its rows as tuples; times are UTC."""
+    cursor = await cursor_with_times(connection).execute(statement, values)
+    return await cursor.fetchall()
+
+
+async def fetch_row(connection: Connection, statement: Query, values: Params | None = None) -> tuple[Any, ...] | None:
+    """Run a statement and return its first row, or None if it returns no row; times are UTC."""
+    cursor = await cursor_with_times(connection).execute(statement, values)
+    row: tuple[Any, ...] | None = await cursor.fetchone()
+    return row
+
+
+async def fetch_value(connection: Connection, statement: Query, values: Params | None = None) -> Any:
+    """Run a statement and return the first value of its first row, or None if it returns no row; times are UTC."""
+    row = await fetch_row(connection, statement, values)
+    return None if row is None else row[0]

@@ -125,7 +125,7 @@ class ListedCollection:
     embedding_model: str | None  # None if it holds no vectors
     dimensions: int | None
     created_at: datetime  # UTC
-    description: str  # what is in it; empty if nothing tells
+    description: str  # what is in it; empty if its owner wrote none
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,7 @@ class CollectionInfo:
 
 
 def for_model(collection: CollectionInfo, model: EmbeddingVersion) -> CollectionInfo:
-    """Return the collection set to this model's embedding version, or to none if none is in use; refuse any other."""
+    """Return the collection with this model's vectors in use, or with none if it has none; refuse another model."""
     versions, name = collection.versions, collection.names.collection
     own = versions.of(model.identity_key)
     if own is not None:

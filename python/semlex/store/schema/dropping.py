@@ -10,7 +10,7 @@ from psycopg import sql
 from semlex.store.followed.definitions import delete_tables
 from semlex.store.followed.triggers import remove_triggers
 from semlex.store.jobs import CANCELLING, job_table
-from semlex.store.postgres.settings import server_time, set_local
+from semlex.store.postgres.settings import fetch_row, fetch_rows, server_time, set_local
 from semlex.store.query.health import TABLES
 from semlex.store.schema.locks import LOCK_TIMEOUT, SETUP_LOCK, between_searches, lock_briefly
 from semlex.store.schema.migrations import collection_origin
@@ -39,9 +39,9 @@ async def drop_collection(database: Database, names: Names) -> bool:
         await connection.execute("SELECT pg_advisory_xact_lock(%s)", [SETUP_LOCK])
         if not await has_registry(connection, names.schema):
             return False
-        cursor = await connection.execute(sql.SQL("SELECT name FROM {}").format(names.registry))
-        collections = [name for (name,) in await cursor.fetchall()]
-        cursor = await connection.execute(
+        collections = await collection_names(connection, names)
+        row = await fetch_row(
+            connection,
             sql.SQL(
                 "DELETE FROM {} AS c WHERE name = %(name)s "
                 "AND (%(id)s::text IS NULL OR to_jsonb(c) ->> 'collection_id' = %(id)s) "
@@ -49,18 +49,18 @@ async def drop_collection(database: Database, names: Names) -> bool:
             ).format(names.registry),
             {"name": names.collection, "id": dropped_id},
         )
-        row = await cursor.fetchone()
         if row is None:
             return dropped_id is not None
         version, fingerprint, collection_id = row
         versions = sql.Identifier(names.schema, "embedding_version")
         await connection.execute(sql.SQL("DELETE FROM {} WHERE name = %s").format(versions), [names.collection])
-        cursor = await connection.execute(
+        rows = await fetch_rows(
+            connection,
             "SELECT relname FROM pg_class WHERE relnamespace = %s::regnamespace AND relkind IN ('r', 'p') "
             "AND NOT relispartition",
             [f'"{names.schema}"'],
         )
-        found = [name for (name,) in await cursor.fetchall()]
+        found = [name for (name,) in rows]
         if FOLLOWED_TABLE in found:  # an older semlex has none
             watched[:] = await delete_tables(connection, names)
         every = collection_origin(version, fingerprint) in ("newer", "unreleased") and names.schema != "public"
@@ -69,8 +69,10 @@ async def drop_collection(database: Database, names: Names) -> bool:
         if tables:
             dropped = sql.SQL(", ").join(sql.Identifier(names.schema, table) for table in tables)
             await connection.execute(sql.SQL("DROP TABLE {}").format(dropped))
-        if JOB_TABLE in found:
-            await _end_jobs(connection, names)
+        if JOB_TABLE in found:  # its jobs would fail, or fill a new collection of the same name
+            cancel = sql.SQL("UPDATE {} SET {} WHERE collection = %(collection)s AND state IN ('queued', 'running')")
+            values = {"collection": names.collection, "now": await server_time(connection)}
+            await connection.execute(cancel.format(job_table(names.schema), CANCELLING), values)
         dropped_id = collection_id
         return True
 
@@ -80,14 +82,9 @@ async def drop_collection(database: Database, names: Names) -> bool:
     return is_dropped
 
 
-async def _end_jobs(connection: Connection, names: Names) -> None:
-    """Cancel the jobs of a dropped collection, which would otherwise fail, or fill a new one of the same name."""
-    await connection.execute(
-        sql.SQL("UPDATE {} SET {} WHERE collection = %(collection)s AND state IN ('queued', 'running')").format(
-            job_table(names.schema), CANCELLING
-        ),
-        {"collection": names.collection, "now": await server_time(connection)},
-    )
+async def collection_names(connection: Connection, names: Names) -> list[str]:
+    """Return the names of all collections of a schema."""
+    return [name for (name,) in await fetch_rows(connection, sql.SQL("SELECT name FROM {}").format(names.registry))]
 
 
 def tables_of(collection: str, tables: Sequence[str], collections: Sequence[str], *, every: bool) -> list[str]:

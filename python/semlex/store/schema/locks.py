@@ -16,7 +16,7 @@ from psycopg.pq import ExecStatus
 
 from semlex.errors import CollectionDroppedError, CollectionNotFoundError, StoreError
 from semlex.store.postgres.errors import LOCK_NOT_AVAILABLE
-from semlex.store.postgres.settings import set_local
+from semlex.store.postgres.settings import fetch_row, fetch_rows, set_local
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -90,10 +90,8 @@ async def hold_collection(connection: Connection, collection: CollectionIdentity
     # in them would show it.
     lock = sql.SQL("NO KEY UPDATE" if alone else "SHARE")
     statement = sql.SQL("SELECT 1 FROM {} WHERE name = %s AND collection_id = %s FOR {}")
-    cursor = await connection.execute(
-        statement.format(collection.names.registry, lock), [collection.names.collection, collection.collection_id]
-    )
-    if await cursor.fetchone() is None:
+    values = [collection.names.collection, collection.collection_id]
+    if await fetch_row(connection, statement.format(collection.names.registry, lock), values) is None:
         raise gone(collection)
 
 
@@ -112,12 +110,15 @@ async def check_present(connection: Connection, collection: CollectionIdentity) 
 
 def no_such_collection(name: str, known: Sequence[str]) -> CollectionNotFoundError:
     """Return the error for a collection that does not exist, with similar or known names."""
-    shown = ", ".join(known[:SHOWN_NAMES]) or "none"
-    if len(known) > SHOWN_NAMES:
-        shown += f", and {len(known) - SHOWN_NAMES:,} more"
     near = get_close_matches(name, known, n=1)
     meant = f": did you mean {near[0]!r}? Known" if near else ";"
-    return CollectionNotFoundError(f"collection {name!r} does not exist here{meant} collections: {shown}")
+    return CollectionNotFoundError(f"collection {name!r} does not exist here{meant} collections: {shortened(known)}")
+
+
+def shortened(names: Sequence[str]) -> str:
+    """Return the first names of a list, and how many more it has."""
+    more = f", and {len(names) - SHOWN_NAMES:,} more" if len(names) > SHOWN_NAMES else ""
+    return (", ".join(names[:SHOWN_NAMES]) or "none") + more
 
 
 logger = logging.getLogger("semlex")
@@ -205,7 +206,7 @@ def _of_collection(names: Names) -> sql.Composed:
 async def _until_free(
     database: Database, doing: str, tables: sql.Composed, work: Callable[[Connection], Awaitable[T]], seconds: float
 ) -> T:
-    begun, told = database.clock.monotonic(), ""
+    begun, logged = database.clock.monotonic(), ""
     while True:
         try:
             return await database.write(doing, work)
@@ -221,25 +222,19 @@ async def _until_free(
                     f"{holders and f' ({holders})'}; end those transactions, then try again",
                     sqlstate=LOCK_NOT_AVAILABLE,
                 )
-            if holders and not told:
+            if holders and not logged:
                 logger.warning("%s: waits for other transactions (%s)", doing, holders)
-            told = told or holders
+            logged = logged or holders
         await database.clock.sleep(random.uniform(0.5, 1.5))  # noqa: S311 - not a secret
 
 
 async def _holders(database: Database, tables: sql.Composed) -> str:
     """Return, as text for a message, the sessions that have held locks on these tables for longest."""
-
-    async def work(connection: Connection) -> list[Any]:
-        cursor = await connection.execute(
-            sql.SQL(
-                "SELECT a.pid, a.state, extract(epoch FROM clock_timestamp() - min(a.xact_start))::int "
-                "FROM pg_locks AS l JOIN pg_class AS c ON c.oid = l.relation JOIN pg_stat_activity AS a USING (pid) "
-                "WHERE l.granted AND l.pid <> pg_backend_pid() AND {} AND a.xact_start IS NOT NULL "
-                "GROUP BY a.pid, a.state ORDER BY min(a.xact_start) LIMIT {}"
-            ).format(tables, SHOWN_HOLDERS)
-        )
-        return await cursor.fetchall()
-
-    found = await database.read("list holders of locks", work)
+    statement = sql.SQL(
+        "SELECT a.pid, a.state, extract(epoch FROM clock_timestamp() - min(a.xact_start))::int "
+        "FROM pg_locks AS l JOIN pg_class AS c ON c.oid = l.relation JOIN pg_stat_activity AS a USING (pid) "
+        "WHERE l.granted AND l.pid <> pg_backend_pid() AND {} AND a.xact_start IS NOT NULL "
+        "GROUP BY a.pid, a.state ORDER BY min(a.xact_start) LIMIT {}"
+    ).format(tables, SHOWN_HOLDERS)
+    found = await database.read("list holders of locks", lambda connection: fetch_rows(connection, statement))
     return ", ".join(f"process {pid}, {state or 'state unknown'}, began {age} s ago" for pid, state, age in found)

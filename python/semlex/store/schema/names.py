@@ -9,10 +9,13 @@ from psycopg import sql
 
 from semlex import _core
 from semlex.errors import ConfigurationError, FieldError, ValidationError
+from semlex.store.postgres.settings import fetch_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from uuid import UUID
+
+    from semlex.store.postgres.connection import Connection
 
 # Tables that all collections of a schema share, besides that of jobs.
 JOB_TABLE = "job"
@@ -155,6 +158,11 @@ class TableIndex:
         return sql.SQL("CREATE INDEX {}{} ON {} {}").format(
             sql.SQL("CONCURRENTLY " if concurrently else ""), names.index(self.suffix), self.table, self.definition
         )
+
+
+async def has_table(connection: Connection, table: sql.Identifier) -> bool:
+    """Return whether a table exists."""
+    return bool(await fetch_value(connection, sql.SQL("SELECT {} IS NOT NULL").format(oid_of(table))))
 
 
 def insertion(table: sql.Identifier, values: Iterable[str]) -> sql.Composed:

@@ -1,10 +1,10 @@
-"""Make, open, migrate and drop collections."""
+"""Make, open, list and migrate collections."""
 
 from __future__ import annotations
 
 import secrets
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -18,7 +18,7 @@ from semlex.store.keyword.registry import keyword_engine
 from semlex.store.postgres.errors import translate
 from semlex.store.postgres.roles import rights_to_create
 from semlex.store.postgres.server_info import read_server_info
-from semlex.store.postgres.settings import cursor_with_times, set_local
+from semlex.store.postgres.settings import fetch_row, fetch_rows, fetch_value, set_local
 from semlex.store.schema import migrations
 from semlex.store.schema.collection import CollectionInfo, ListedCollection, Versions, distance_named
 from semlex.store.schema.locks import SETUP_LOCK, no_such_collection
@@ -30,7 +30,7 @@ from semlex.store.schema.migrations import (
     registry_origin,
     unreleased_registry,
 )
-from semlex.store.schema.names import FOLLOWED_TABLE, JOB_TABLE, REGISTRY_TABLES, Names, insertion
+from semlex.store.schema.names import FOLLOWED_TABLE, JOB_TABLE, REGISTRY_TABLES, Names, has_table, insertion
 from semlex.types.documents import utc_now
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ ALREADY_DONE = ("23505", "42P06", "42P07", "42710")
 CREATE_EXTENSION = "CREATE EXTENSION IF NOT EXISTS vector SCHEMA public"
 SETUP_ATTEMPTS = 5
 CURSOR_KEY_BYTES = 32
+SETTING_COLUMNS = tuple(one.name for one in fields(CollectionSettings) if one.name != "chunk_settings")
 # By which a table that an older semlex did not have is known as ours.
 OWN_COLUMNS = {JOB_TABLE: "fence", FOLLOWED_TABLE: "leased_until", "row_change": "row_key"}
 # Rows are read as JSON before their fingerprints are known: tables that an unreleased semlex made have other columns.
@@ -57,7 +58,7 @@ LAST_MIGRATION = sql.SQL("(SELECT to_jsonb(v) FROM {} AS v ORDER BY v.version DE
 async def find_collection(database: Database, names: Names) -> CollectionInfo | None:
     """Return the collection as it is stored, or None; nothing is made or migrated."""
     found = await database.read("look for the collection", lambda connection: find(connection, names))
-    return found[0] if found is not None else None
+    return found and found[0]
 
 
 async def open_collection(
@@ -108,15 +109,12 @@ async def _with_rights(database: Database, names: Names, error: PrivilegeError) 
 
 
 async def _has_schema(connection: Connection, schema: str) -> bool:
-    cursor = await connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", [schema])
-    return await cursor.fetchone() is not None
+    return await fetch_row(connection, "SELECT 1 FROM pg_namespace WHERE nspname = %s", [schema]) is not None
 
 
 async def has_registry(connection: Connection, schema: str) -> bool:
     """Return whether the schema has a registry, that is, whether a collection was ever made in it."""
-    cursor = await connection.execute("SELECT to_regclass(%s) IS NOT NULL", [f'"{schema}"."collection"'])
-    row = await cursor.fetchone()
-    return bool(row and row[0])
+    return await has_table(connection, sql.Identifier(schema, "collection"))
 
 
 async def registry_version(connection: Connection, schema: str) -> int | None:
@@ -128,11 +126,8 @@ async def registry_version(connection: Connection, schema: str) -> int | None:
 
 async def last_migration(connection: Connection, schema: str) -> tuple[int, str | None]:
     """Return the stored version and fingerprint of the tables that all collections of a schema share."""
-    cursor = await connection.execute(
-        sql.SQL("SELECT {}").format(LAST_MIGRATION.format(sql.Identifier(schema, "registry_version")))
-    )
-    row = await cursor.fetchone()
-    return _version_of(row[0] if row else None)
+    statement = sql.SQL("SELECT {}").format(LAST_MIGRATION.format(sql.Identifier(schema, "registry_version")))
+    return _version_of(await fetch_value(connection, statement))
 
 
 def _version_of(stored: dict[str, Any] | None) -> tuple[int, str | None]:
@@ -146,10 +141,8 @@ async def _checked_registry(connection: Connection, schema: str, version: int, f
         raise newer_tables(f"the registry of schema {schema!r}", version, len(migrations.REGISTRY))
     if origin != "unreleased":
         return version
-    cursor = await connection.execute(
-        sql.SQL("SELECT name FROM {} ORDER BY name").format(sql.Identifier(schema, "collection"))
-    )
-    if names := [name for (name,) in await cursor.fetchall()]:
+    statement = sql.SQL("SELECT name FROM {} ORDER BY name").format(sql.Identifier(schema, "collection"))
+    if names := [name for (name,) in await fetch_rows(connection, statement)]:
         raise unreleased_registry(schema, names)
     return 0
 
@@ -158,7 +151,8 @@ async def find(connection: Connection, names: Names) -> tuple[CollectionInfo, in
     """Return the collection and the version of its tables; None if it does not exist."""
     if not await has_registry(connection, names.schema):
         return None
-    cursor = await connection.execute(
+    row = await fetch_row(
+        connection,
         sql.SQL(
             "SELECT {}, to_jsonb(c), ARRAY(SELECT to_jsonb(e) FROM {} AS e WHERE e.name = c.name) "
             "FROM {} AS c WHERE c.name = %s"
@@ -169,7 +163,6 @@ async def find(connection: Connection, names: Names) -> tuple[CollectionInfo, in
         ),
         [names.collection],
     )
-    row = await cursor.fetchone()
     if row is None:
         return None
     last, stored, vectors = row
@@ -177,13 +170,7 @@ async def find(connection: Connection, names: Names) -> tuple[CollectionInfo, in
     version = stored["schema_version"]
     check_collection(names.collection, version, stored["schema_fingerprint"])
     settings = CollectionSettings(
-        distance=stored["distance"],
-        language=stored["language"],
-        keyword_engine=stored["keyword_engine"],
-        token_counter=stored["token_counter"],
-        with_context=stored["with_context"],
-        stop_words=stored["stop_words"],
-        partitions=stored["partitions"],
+        **{name: stored[name] for name in SETTING_COLUMNS},
         chunk_settings=ChunkSettings.stored(*map(stored.get, ChunkSettings._fields)),
     )
     versions = Versions.stored(stored["embedding_version"], vectors)
@@ -245,13 +232,7 @@ async def _set_up(connection: Connection, names: Names, settings: CollectionSett
         "schema_version": len(migrations.COLLECTION),
         "schema_fingerprint": collection_fingerprint(),
         "embedding_version": 0,
-        "distance": settings.distance,
-        "language": settings.language,
-        "keyword_engine": settings.keyword_engine,
-        "token_counter": settings.token_counter,
-        "with_context": settings.with_context,
-        "stop_words": settings.stop_words,
-        "partitions": settings.partitions,
+        **{name: getattr(settings, name) for name in SETTING_COLUMNS},
         "analyzer_version": None if engine.index is None else engine.index.analyzer_version,
         "created_at": now,
         "updated_at": now,
@@ -282,8 +263,7 @@ def collection_statements(names: Names, version: int) -> list[sql.Composed]:
 
 
 async def _ensure_extension(connection: Connection) -> None:
-    cursor = await connection.execute("SELECT 1 FROM pg_extension WHERE extname = 'vector'")
-    if await cursor.fetchone() is not None:
+    if await fetch_row(connection, "SELECT 1 FROM pg_extension WHERE extname = 'vector'") is not None:
         return
     try:
         async with connection.transaction():
@@ -316,10 +296,9 @@ async def _ensure_registry(connection: Connection, schema: str) -> None:
             async with connection.transaction():
                 await connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(schema)))
         except psycopg.errors.InsufficientPrivilege:
-            cursor = await connection.execute(
-                "SELECT format('CREATE SCHEMA %%I AUTHORIZATION %%I;', %s::text, current_user)", [schema]
+            statement = await fetch_value(
+                connection, "SELECT format('CREATE SCHEMA %%I AUTHORIZATION %%I;', %s::text, current_user)", [schema]
             )
-            [(statement,)] = await cursor.fetchall()
             raise PrivilegeError(
                 f"this role may not create the schema {schema!r}; ask the owner of the database to run: {statement}",
                 sqlstate="42501",
@@ -333,14 +312,15 @@ async def _ensure_registry(connection: Connection, schema: str) -> None:
 
 async def _drop_registry(connection: Connection, schema: str) -> None:
     """Drop the shared tables of an unreleased semlex in a schema that has no collection left."""
-    cursor = await connection.execute(
+    found = await fetch_rows(
+        connection,
         # In the schema public, a table of such a name may belong to another program.
         "SELECT relname FROM pg_class AS c WHERE relnamespace = to_regnamespace(%s) AND relname = ANY(%s) "
         "AND NOT EXISTS (SELECT FROM jsonb_each_text(%s) AS m (name, own) WHERE m.name = relname AND NOT EXISTS "
         "(SELECT FROM pg_attribute WHERE attrelid = c.oid AND attname = m.own))",
         [f'"{schema}"', [*REGISTRY_TABLES, JOB_TABLE], Jsonb(OWN_COLUMNS)],
     )
-    tables = [sql.Identifier(schema, name) for (name,) in await cursor.fetchall()]
+    tables = [sql.Identifier(schema, name) for (name,) in found]
     await connection.execute(sql.SQL("DROP TABLE {}").format(sql.SQL(", ").join(tables)))
 
 
@@ -350,14 +330,15 @@ async def list_collections(database: Database, schema: str) -> list[ListedCollec
     async def work(connection: Connection) -> list[ListedCollection]:
         if not await registry_version(connection, schema):
             return []
-        cursor = await cursor_with_times(connection).execute(
+        found = await fetch_rows(
+            connection,
             sql.SQL(
                 "SELECT c.name, c.keyword_engine, c.language, e.model, e.dimensions, c.created_at, "
                 "coalesce(c.description, '') "
                 "FROM {} AS c LEFT JOIN {} AS e ON e.name = c.name AND e.version = c.embedding_version ORDER BY c.name"
-            ).format(sql.Identifier(schema, "collection"), sql.Identifier(schema, "embedding_version"))
+            ).format(sql.Identifier(schema, "collection"), sql.Identifier(schema, "embedding_version")),
         )
-        return [ListedCollection(*row) for row in await cursor.fetchall()]
+        return [ListedCollection(*row) for row in found]
 
     return await database.read("list the collections", work)
 
@@ -395,14 +376,15 @@ async def pending_steps(database: Database, schema: str) -> list[Step]:
             return []
         steps = [] if version == newest else [_step(REGISTRY, version, newest, registry_statements(schema, version))]
         newest = len(migrations.COLLECTION)
-        cursor = await connection.execute(
+        found = await fetch_rows(
+            connection,
             sql.SQL(
                 "SELECT name, schema_version, schema_fingerprint, partitions FROM {} "
                 "WHERE schema_version < %s ORDER BY name"
             ).format(sql.Identifier(schema, "collection")),
             [newest],
         )
-        for name, version, fingerprint, partitions in await cursor.fetchall():
+        for name, version, fingerprint, partitions in found:
             check_collection(name, version, fingerprint)
             steps.append(_step(name, version, newest, collection_statements(Names(schema, name, partitions), version)))
         return steps

@@ -24,10 +24,10 @@ from semlex.store.embedding_versions import (
     note_lacking,
     stored_versions,
     vector_type_of,
-    versions_told,
 )
 from semlex.store.postgres.database import Database, write_guard
 from semlex.store.postgres.errors import UNIQUE_VIOLATION
+from semlex.store.postgres.settings import fetch_row, fetch_rows, fetch_value
 from semlex.store.query.leg import Key, Statement
 from semlex.store.schema.locks import gone, writing_lock
 from semlex.store.write.chunk_batch import AS_JSON, COLUMNS, KEYWORD_ID, ChunkBatch, Column, RowSource
@@ -75,10 +75,9 @@ class Target:
     def of(cls, collection: CollectionInfo, *, numbered: bool) -> Target:
         """Return the tables and columns to write for a collection; `numbered` adds the keyword ids."""
         columns = (*COLUMNS, KEYWORD_ID) if numbered else COLUMNS
-        if collection.embedding is None:
-            return cls(collection.names, columns, None, "text")
-        vector_type = vector_type_of(collection).as_bytes().decode()
-        return cls(collection.names, columns, collection.embedding.version, vector_type)
+        version = None if collection.embedding is None else collection.embedding.version
+        vector_type = "text" if version is None else vector_type_of(collection).as_string()
+        return cls(collection.names, columns, version, vector_type)
 
     @property
     def vectors(self) -> sql.Identifier | None:
@@ -96,10 +95,8 @@ class Source:
     """Where a statement takes the rows to write from: a temporary table, or arrays in a query."""
 
     table: sql.Composed  # a table, or arrays in its place
-    parameters: dict[str, Any]  # bound in it
-    staged: bool  # whether it is a table
+    parameters: dict[str, Any]  # bound in it; a table needs none
     every_vector: bool  # whether no row lacks its vector
-    relies_on_stored: bool  # whether those that lack it need the one that is stored
 
 
 @lru_cache(maxsize=256)
@@ -142,18 +139,6 @@ def array_values(collection: CollectionInfo, target: Target, rows: ChunkBatch) -
     return values
 
 
-def arrays_source(collection: CollectionInfo, target: Target, rows: ChunkBatch) -> Source:
-    """Return a source for a few rows, passed as arrays."""
-    values = array_values(collection, target, rows)
-    return Source(
-        arrays_table(target),
-        values,
-        staged=False,
-        every_vector=rows.has_every_vector,
-        relies_on_stored=rows.relies_on_stored,
-    )
-
-
 _REPLACED = sql.SQL("{name} = excluded.{name}")
 _KEPT_PLACE = sql.SQL(
     "{name} = CASE WHEN c.char_start IS NOT NULL AND excluded.char_start IS NULL THEN c.{name} ELSE excluded.{name} END"
@@ -171,7 +156,7 @@ def insertion(target: Target, table: sql.Composed) -> sql.Composed:
 def merging(target: Target, source: Source, *, replaces: bool) -> sql.Composed | bytes:
     """Return SQL that inserts rows with their vectors; rows that exist are replaced if `replaces`, else skipped."""
     # Of arrays it is always the same text, and composing it takes longer than sending it.
-    return _merging(target, source.table, replaces=replaces) if source.staged else _merging_arrays(target, replaces)
+    return _merging_arrays(target, replaces) if source.parameters else _merging(target, source.table, replaces=replaces)
 
 
 @lru_cache(maxsize=256)
@@ -269,6 +254,7 @@ class _Write:
     collection: CollectionInfo
     index: BatchIndex | None  # the keyword index's share
     target: Target  # the tables that are written
+    relies_on_stored: bool  # whether rows without a vector need the one that is stored
     # Vectors of other models: they hold none of a text that changed or was deleted.
     others: tuple[sql.Identifier, ...] = ()
 
@@ -309,7 +295,8 @@ async def write_chunks(
         return 0
     async with begin_write(connection, collection, len(rows)) as index:
         target = Target.of(collection, numbered=index is not None)
-        write = _Write(connection, collection, index, target, await _other_tables(connection, collection))
+        others = await _other_tables(connection, collection)
+        write = _Write(connection, collection, index, target, rows.relies_on_stored, others)
         replaced = await _write_documents(write, documents, mode, known_documents)
         if replaced_documents is not None:
             replaced_documents.clear()  # of an attempt before
@@ -319,7 +306,7 @@ async def write_chunks(
         if (
             mode == "direct"
             and not write.others
-            and not rows.relies_on_stored
+            and not write.relies_on_stored
             # Chunks that another writer has stored of these documents may have other keys: none would conflict.
             and not (replaced and await have_chunks(connection, collection, replaced))
         ):
@@ -327,15 +314,15 @@ async def write_chunks(
             return await _copy_direct(write, rows, bulk)
         if len(rows) <= bulk.small_batch_rows:
             # A few rows: arrays through ``unnest`` (a temporary table for one row bloats the catalogs).
-            source = arrays_source(collection, write.target, write.numbered(rows.whole()))
+            few = write.numbered(rows.whole())
+            values = array_values(collection, target, few)
+            source = Source(arrays_table(target), values, few.has_every_vector)
         else:
             # Many rows: COPY into a temporary table, then one merge in key order (no deadlocks between writers).
             source = await _staged_source(write, rows, bulk)
         if on_duplicate == "fail":
             await _refuse_stored(write, source)
-        gone = NO_IDS
-        if documents:
-            gone = await _delete_others(write, source, _keys_of(documents))
+        gone = await _delete_others(write, source, _keys_of(documents)) if documents else NO_IDS
         count = await _merge(write, source, on_duplicate, gone)
         if on_duplicate == "fail" and count < len(rows):
             # Another writer has stored some since they were looked for. The next attempt finds them.
@@ -445,13 +432,7 @@ async def _staged_source(write: _Write, rows: RowSource, bulk: BulkIngestConfig)
     )
     copy = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(staging, column_list)
     await copy_rows(connection, copy, parts(), bulk.copy_block_bytes)
-    return Source(
-        sql.SQL("{}").format(staging),
-        {},
-        staged=True,
-        every_vector=every_vector,
-        relies_on_stored=rows.relies_on_stored,
-    )
+    return Source(sql.SQL("{}").format(staging), {}, every_vector)
 
 
 async def _delete_others(write: _Write, source: Source, documents: str) -> NDArray[np.int64]:
@@ -462,39 +443,35 @@ async def _delete_others(write: _Write, source: Source, documents: str) -> NDArr
         "AS s WHERE s.document_id = t.document_id AND s.chunk_id = t.chunk_id)"
     )
     values = {**source.parameters, "replaced": documents}
-    cursor = await write.connection.cursor(binary=True).execute(
-        sql.SQL("WITH gone AS ({} RETURNING t.keyword_id) SELECT array_send(array_agg(keyword_id)) FROM gone").format(
-            others.format(names.chunk, source.table)
-        ),
-        values,
-    )
-    row = await cursor.fetchone()
+    statement = sql.SQL("WITH gone AS ({} RETURNING t.keyword_id) SELECT array_send(array_agg(keyword_id)) FROM gone")
+    deleted = await fetch_value(write.connection, statement.format(others.format(names.chunk, source.table)), values)
     for vectors in (*write.others, write.target.vectors):
         if vectors is not None:
             await write.connection.execute(others.format(vectors, source.table), values)
-    return ids_of(row and row[0])
+    return ids_of(deleted)
 
 
 async def _refuse_stored(write: _Write, source: Source) -> None:
     """Raise `DuplicateError` if chunks with keys of `source` are stored."""
-    cursor = await write.connection.execute(
+    found = await fetch_rows(
+        write.connection,
         sql.SQL(
             "SELECT s.chunk_id FROM {} AS s JOIN {} AS c USING (document_id, chunk_id) "
             "ORDER BY s.chunk_id LIMIT %(most)s"
         ).format(source.table, write.collection.names.chunk),
         {**source.parameters, "most": SHOWN_DUPLICATES},
     )
-    if found := [row[0] for row in await cursor.fetchall()]:
-        raise DuplicateError(found)
+    if found:
+        raise DuplicateError([chunk_id for (chunk_id,) in found])
 
 
 async def _merge(write: _Write, source: Source, on_duplicate: OnDuplicate, gone: NDArray[np.int64]) -> int:
     connection, names, vectors = write.connection, write.collection.names, write.target.vectors
     outdated = list(write.others)
-    if vectors is not None and not source.every_vector and not source.relies_on_stored:
+    if vectors is not None and not source.every_vector and not write.relies_on_stored:
         outdated.append(vectors)
     updates = on_duplicate == "update"
-    if updates and (outdated or source.relies_on_stored):
+    if updates and (outdated or write.relies_on_stored):
         # A text that changed and came without a vector must not keep the old one; those of other models come with no
         # text. Whether it changed is known only once the row is locked, and rows are locked in key order, old and new
         # ones alike: without that, two writers can wait for each other.
@@ -511,10 +488,7 @@ async def _merge(write: _Write, source: Source, on_duplicate: OnDuplicate, gone:
                 ).format(table, source.table, names.chunk, came_without),
                 source.parameters,
             )
-    cursor = await connection.cursor(binary=True).execute(
-        merging(write.target, source, replaces=updates), source.parameters
-    )
-    row = await cursor.fetchone()
+    row = await fetch_row(connection, merging(write.target, source, replaces=updates), source.parameters)
     if not updates:
         await _refuse_lacking(write, source, sql.SQL("e.chunk_id IS NULL AND c.content_hash = s.content_hash"))
     count, stored, replaced = row or (0, None, None)
@@ -526,17 +500,18 @@ async def _merge(write: _Write, source: Source, on_duplicate: OnDuplicate, gone:
 async def _refuse_lacking(write: _Write, source: Source, lacking: sql.SQL) -> None:
     """Raise `VectorsGoneError` if stored vectors that rows were to keep are gone."""
     vectors = write.target.vectors
-    if vectors is None or not source.relies_on_stored:
+    if vectors is None or not write.relies_on_stored:
         return
-    cursor = await write.connection.execute(
+    found = await fetch_rows(
+        write.connection,
         sql.SQL(
             "SELECT s.document_id, s.chunk_id FROM {} AS s JOIN {} AS c USING (document_id, chunk_id) "
             "LEFT JOIN {} AS e USING (document_id, chunk_id) WHERE s.embedding IS NULL AND {}"
         ).format(source.table, write.collection.names.chunk, vectors, lacking),
         source.parameters,
     )
-    if found := await cursor.fetchall():
-        raise VectorsGoneError({(row[0], row[1]) for row in found})
+    if found:
+        raise VectorsGoneError(set(found))
 
 
 # The first statement returns what a later attempt needs, if nothing is known or something changed.
@@ -589,11 +564,12 @@ class NewRows:
                 if error.sqlstate != UNIQUE_VIOLATION:
                     raise
                 return None  # another writer has stored one of them since the statement began
-            now = await _told(collection, answers)
+            now = await _learned(collection, answers)
             count = await answers.inserted.fetchone() if answers.inserted else None
             if count and count[0] == len(rows):
                 self._known = now
-                return await _wants_merge(collection, answers)
+                index = collection.keyword.index
+                return index is not None and answers.sizes is not None and await index.wants_merge(answers.sizes)
             if known is not None and now.state == known.state:
                 self._known = now
                 return None
@@ -638,21 +614,16 @@ async def _statements(collection: CollectionInfo, rows: ChunkBatch, known: _Know
     return [inserting] if few is None else [inserting, few]
 
 
-async def _told(collection: CollectionInfo, answers: _Answers) -> _Known:
+async def _learned(collection: CollectionInfo, answers: _Answers) -> _Known:
     """Read from the server's answers what the next write may rely on."""
     row = await answers.state.fetchone()
     if row is None:
         raise gone(collection)
     embedding = collection.embedding
-    if embedding is not None and embedding.version not in await versions_told(answers.versions):
+    if embedding is not None and (embedding.version,) not in await answers.versions.fetchall():
         raise dropped(collection)
     state, serving = row
     return _Known(state, serving, None if answers.reserved is None else await answers.reserved.told())
-
-
-async def _wants_merge(collection: CollectionInfo, answers: _Answers) -> bool:
-    index = collection.keyword.index
-    return index is not None and answers.sizes is not None and await index.wants_merge(answers.sizes)
 
 
 def _identity(collection: CollectionInfo) -> dict[str, Any]:

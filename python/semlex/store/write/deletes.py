@@ -9,6 +9,7 @@ from uuid import UUID
 from psycopg import sql
 
 from semlex.store.embedding_versions import stored_versions
+from semlex.store.postgres.settings import fetch_row, fetch_rows, fetch_value
 from semlex.store.query.filters import Filter, is_of_document
 from semlex.store.query.leg import Key, key_arrays
 from semlex.store.write.copy import ids_of
@@ -67,7 +68,8 @@ async def delete_within(
     names = collection.names
     documents = selection.documents
     await lock_documents(connection, names, [document.bytes for document in documents])
-    cursor = await connection.cursor(binary=True).execute(
+    row = await fetch_row(
+        connection,
         sql.SQL(
             "WITH gone AS (DELETE FROM {chunk} AS t USING (SELECT c.document_id, c.chunk_id FROM {chunk} AS c "
             "WHERE {selected} ORDER BY 1, 2 FOR UPDATE) AS locked "
@@ -77,7 +79,6 @@ async def delete_within(
         ).format(chunk=names.chunk, selected=selection.expression()),
         selection.parameters(),
     )
-    row = await cursor.fetchone()
     document_ids, chunk_ids, keyword_ids = row or (None, None, None)
     gone = list(zip(document_ids or [], chunk_ids or [], strict=True))
     for version in await stored_versions(connection, collection) if gone else ():
@@ -105,22 +106,18 @@ async def _forget_empty(
 ) -> int:
     """Delete the rows of empty documents, update the chunk counts of the others; return how many are empty."""
     names = collection.names
-    cursor = await connection.cursor(binary=True).execute(
-        sql.SQL("SELECT document_id, count(*) FROM {} WHERE document_id = ANY(%s) GROUP BY 1 ORDER BY 1").format(
-            names.chunk
-        ),
-        [list(touched)],
-    )
-    left = dict(await cursor.fetchall())
+    counted = sql.SQL("SELECT document_id, count(*) FROM {} WHERE document_id = ANY(%s) GROUP BY 1 ORDER BY 1")
+    left = dict(await fetch_rows(connection, counted.format(names.chunk), [list(touched)]))
     empty = touched - left.keys()
-    await cursor.execute(
+    deleted = await fetch_rows(
+        connection,
         sql.SQL(
             "DELETE FROM {} AS d WHERE d.document_id = ANY(%s) "
             "AND NOT EXISTS (SELECT 1 FROM {} AS c WHERE c.document_id = d.document_id) RETURNING d.document_id"
         ).format(names.document, names.chunk),
         [[*empty, *meant]],
     )
-    forgotten = {document for (document,) in await cursor.fetchall()}
+    forgotten = {document for (document,) in deleted}
     if left:
         await connection.execute(
             sql.SQL(
@@ -135,7 +132,8 @@ async def _forget_empty(
 async def count_selection(connection: Connection, collection: CollectionInfo, selection: Selection) -> tuple[int, int]:
     """Return the numbers that `delete_selection` would return, without deleting."""
     names = collection.names
-    cursor = await connection.cursor(binary=True).execute(
+    [(chunks, documents)] = await fetch_rows(
+        connection,
         sql.SQL(
             "SELECT coalesce(sum(hits), 0)::int8, count(*) FILTER (WHERE hits = chunks) FROM "
             "(SELECT count(*) FILTER (WHERE {selected}) AS hits, count(*) AS chunks FROM {chunk} AS c "
@@ -143,18 +141,15 @@ async def count_selection(connection: Connection, collection: CollectionInfo, se
         ).format(selected=selection.expression(), chunk=names.chunk),
         selection.parameters(),
     )
-    row = await cursor.fetchone()
-    chunks, documents = row or (0, 0)
     if selection.whole:
-        await cursor.execute(
+        documents += await fetch_value(
+            connection,
             sql.SQL(
                 "SELECT count(*) FROM {} AS d WHERE d.document_id = ANY(%s) "
                 "AND NOT EXISTS (SELECT 1 FROM {} AS c WHERE c.document_id = d.document_id)"
             ).format(names.document, names.chunk),
             [list(selection.documents)],
         )
-        row = await cursor.fetchone()
-        documents += row[0] if row else 0
     return int(chunks), int(documents)
 
 
@@ -162,14 +157,15 @@ async def documents_that_pass(
     connection: Connection, collection: CollectionInfo, condition: Filter, after: UUID | None
 ) -> list[UUID]:
     """Return a page of document ids, ascending: those of documents with at least one chunk that passes the filter."""
-    cursor = await connection.cursor(binary=True).execute(
+    found = await fetch_rows(
+        connection,
         sql.SQL(
             "SELECT DISTINCT c.document_id FROM {} AS c WHERE c.document_id > %(after)s AND {} "
             "ORDER BY c.document_id LIMIT %(page)s"
         ).format(collection.names.chunk, condition.expression),
         {**condition.parameters, "after": after or UUID(int=0), "page": BATCH_DOCUMENTS},
     )
-    return [document for (document,) in await cursor.fetchall()]
+    return [document for (document,) in found]
 
 
 async def documents_named(
@@ -178,20 +174,20 @@ async def documents_named(
     """Return the documents with this name, each with its source; added documents only if no source has the name."""
     # `sources` limits the search to some sources; None means all, and added documents.
     names = collection.names
-    cursor = await connection.cursor(binary=True).execute(
-        sql.SQL(
-            "SELECT document_id, source_id FROM {} WHERE uri = %s AND (%s::uuid[] IS NULL OR source_id = ANY(%s))"
-        ).format(names.document),
-        [name, sources, sources],
+    statement = sql.SQL(
+        "SELECT document_id, source_id FROM {} WHERE uri = %s AND (%s::uuid[] IS NULL OR source_id = ANY(%s))"
     )
-    found: dict[UUID, UUID | None] = dict(await cursor.fetchall())
+    found: dict[UUID, UUID | None] = dict(
+        await fetch_rows(connection, statement.format(names.document), [name, sources, sources])
+    )
     if found or sources is not None:
         return found
-    await cursor.execute(
+    added = await fetch_rows(
+        connection,
         sql.SQL(
             "SELECT DISTINCT c.document_id FROM {} AS c WHERE {} "
             "AND NOT EXISTS (SELECT 1 FROM {} AS d WHERE d.document_id = c.document_id)"
         ).format(names.chunk, is_of_document(sql.SQL("%(name)s::text")), names.document),
         {"name": name},
     )
-    return {document: None for (document,) in await cursor.fetchall()}
+    return {document: None for (document,) in added}

@@ -14,7 +14,8 @@ from psycopg import sql
 
 from semlex import _core
 from semlex.options.collection import ChunkSettings
-from semlex.store.postgres.settings import cursor_with_times
+from semlex.store.postgres.settings import cursor_with_times, fetch_row, fetch_rows, fetch_value
+from semlex.store.query.leg import Key, key_arrays
 from semlex.store.schema.locks import gone, hold_collection, share_writing, writing_lock
 from semlex.store.schema.names import Names, insertion
 from semlex.store.write.copy import copy_rows
@@ -24,11 +25,12 @@ if TYPE_CHECKING:
 
     from semlex.store.keyword.bm25.write import BatchIndex
     from semlex.store.postgres.connection import Connection
-    from semlex.store.query.leg import Key
     from semlex.store.schema.collection import CollectionInfo
     from semlex.store.write.chunk_batch import ChunkBatch
 
 
+# Comes before the key of every chunk.
+FIRST_KEY = (UUID(int=0), "")
 # document_id, chunk_id, content_hash, context, chunk_text
 Unembedded = tuple[UUID, str, bytes, str, str]
 
@@ -87,27 +89,26 @@ def client_name() -> str:
     return f"{user}@{socket.gethostname()}"
 
 
-# Columns of a document and their types.
-DOCUMENT_COLUMNS = {
-    "document_id": "uuid",
-    "source_id": "uuid",
-    "uri": "text",
-    "title": "text",
-    "format": "text",
-    "content_hash": "bytea",
-    "size_bytes": "int8",
-    "modified_at": "timestamptz",
-    "chunk_count": "int4",
-    "loader_version": "int4",
-    "chunker_version": "int4",
-    "chunk_tokens": "int4",
-    "overlap_tokens": "int4",
-    "min_tokens": "int4",
-    "metadata": "jsonb",
-    "file_state": "text",
-    "encoding": "text",
-    "fields": "jsonb",
+# SQL types by the types of attributes.
+_SQL_TYPES = {
+    "UUID": "uuid",
+    "bytes": "bytea",
+    "datetime": "timestamptz",
+    "dict[str, Any]": "jsonb",
+    "float": "float8",
+    "int": "int4",
+    "Sequence[dict[str, str]]": "jsonb",
+    "str": "text",
 }
+
+
+def column_types(row: type) -> dict[str, str]:
+    """Return the SQL types of a table's columns, by name, from the dataclass of its rows."""
+    return {one.name: _SQL_TYPES[str(one.type).removesuffix(" | None")] for one in fields(row)}
+
+
+DOCUMENT_COLUMNS = column_types(DocumentRow) | {"size_bytes": "int8"}
+TIMES = {"created_at": "timestamptz", "updated_at": "timestamptz"}
 _FIXED_COLUMNS = ("document_id", "source_id", "uri")
 
 
@@ -186,7 +187,8 @@ async def write_documents(
     changed = [sql.Identifier(name) for name in DOCUMENT_COLUMNS if name not in _FIXED_COLUMNS]
     # The time of a row that was there differs from that of a new one: partitions return no system column.
     replaced_at = now + timedelta(microseconds=1)
-    cursor = await connection.cursor(binary=True).execute(
+    found = await fetch_rows(
+        connection,
         sql.SQL(
             "INSERT INTO {} ({}, created_at, updated_at) "
             "SELECT d.*, %s, %s FROM jsonb_to_recordset(%s::jsonb) AS d ({}) "
@@ -202,7 +204,7 @@ async def write_documents(
         # One text: the driver makes arrays value by value, which takes ten times as long.
         [now, now, f"[{','.join(_as_json(row) for row in ordered)}]", replaced_at, replaced_at],
     )
-    return {document_id.bytes for document_id, existed in await cursor.fetchall() if existed}
+    return {document_id.bytes for document_id, existed in found if existed}
 
 
 async def _copy_documents(
@@ -211,7 +213,7 @@ async def _copy_documents(
     shared = {**rows.shared(now), "source_id": rows.source_id.bytes, "created_at": now, "updated_at": now}
     columns = [
         (name, kind, [shared[name]] * len(rows) if name in shared else getattr(rows, name))
-        for name, kind in {**DOCUMENT_COLUMNS, "created_at": "timestamptz", "updated_at": "timestamptz"}.items()
+        for name, kind in {**DOCUMENT_COLUMNS, **TIMES}.items()
     ]
     target = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(
         collection.names.document, sql.SQL(", ").join(sql.Identifier(name) for name, *_ in columns)
@@ -232,13 +234,10 @@ def _as_json(row: DocumentRow) -> str:
 
 async def lock_documents(connection: Connection, names: Names, documents: Sequence[bytes]) -> set[bytes]:
     """Lock these documents until the transaction ends, in key order; return the keys of those that exist."""
-    cursor = await connection.cursor(binary=True).execute(
-        sql.SQL(
-            "SELECT uuid_send(document_id) FROM {} WHERE document_id = ANY(%s::uuid[]) ORDER BY document_id FOR UPDATE"
-        ).format(names.document),
-        [key_array(documents)],
+    statement = sql.SQL(
+        "SELECT uuid_send(document_id) FROM {} WHERE document_id = ANY(%s::uuid[]) ORDER BY document_id FOR UPDATE"
     )
-    return {key for (key,) in await cursor.fetchall()}
+    return {key for (key,) in await fetch_rows(connection, statement.format(names.document), [key_array(documents)])}
 
 
 def key_array(documents: Iterable[bytes]) -> str:
@@ -248,12 +247,8 @@ def key_array(documents: Iterable[bytes]) -> str:
 
 async def share_documents(connection: Connection, collection: CollectionInfo, documents: Sequence[UUID]) -> None:
     """Lock documents, in key order, so that nobody replaces or deletes them until the transaction ends."""
-    await connection.execute(
-        sql.SQL("SELECT FROM {} WHERE document_id = ANY(%s) ORDER BY document_id FOR SHARE").format(
-            collection.names.document
-        ),
-        [list(documents)],
-    )
+    statement = sql.SQL("SELECT FROM {} WHERE document_id = ANY(%s) ORDER BY document_id FOR SHARE")
+    await connection.execute(statement.format(collection.names.document), [list(documents)])
 
 
 async def stored_chunk_settings(connection: Connection, collection: CollectionInfo) -> ChunkSettings | None:
@@ -262,8 +257,7 @@ async def stored_chunk_settings(connection: Connection, collection: CollectionIn
     statement = sql.SQL(
         "SELECT chunk_tokens, overlap_tokens, min_tokens FROM {} WHERE name = %s AND collection_id = %s"
     )
-    cursor = await connection.execute(statement.format(names.registry), [names.collection, collection.collection_id])
-    row = await cursor.fetchone()
+    row = await fetch_row(connection, statement.format(names.registry), [names.collection, collection.collection_id])
     if row is None:
         raise gone(collection)
     return ChunkSettings.stored(*row)
@@ -280,7 +274,8 @@ async def settle_chunk_settings(
     # The first lock of a writer: chunks may follow in this transaction.
     await connection.execute("SELECT pg_advisory_xact_lock_shared(%s)", [writing_lock(collection)])
     # Of two first runs one waits here, and then finds what the other has stored.
-    cursor = await connection.execute(
+    row = await fetch_row(
+        connection,
         sql.SQL(
             "UPDATE {} SET chunk_tokens = coalesce(chunk_tokens, %s), overlap_tokens = coalesce(overlap_tokens, %s), "
             "min_tokens = coalesce(min_tokens, %s) WHERE name = %s AND collection_id = %s "
@@ -288,7 +283,6 @@ async def settle_chunk_settings(
         ).format(names.registry),
         [*settings, names.collection, collection.collection_id],
     )
-    row = await cursor.fetchone()
     if row is None:
         raise gone(collection)
     return ChunkSettings(*row)
@@ -312,74 +306,67 @@ async def embedded_hashes(connection: Connection, collection: CollectionInfo, ke
     """Return the content hash of each of these chunks that has a vector."""
     if collection.embedding is None or not keys:
         return {}
-    cursor = await connection.cursor(binary=True).execute(
+    found = await fetch_rows(
+        connection,
         sql.SQL(
             "SELECT c.document_id, c.chunk_id, c.content_hash "
-            "FROM unnest(%s::uuid[], %s::text[]) AS k(document_id, chunk_id) "
+            "FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) AS k(document_id, chunk_id) "
             "JOIN {} AS c USING (document_id, chunk_id) JOIN {} AS e USING (document_id, chunk_id)"
         ).format(collection.names.chunk, collection.names.embedding(collection.embedding.version)),
-        [[key[0] for key in keys], [key[1] for key in keys]],
+        key_arrays(keys),
     )
-    return {(row[0], row[1]): row[2] for row in await cursor.fetchall()}
+    return {(row[0], row[1]): row[2] for row in found}
 
 
 async def have_chunks(connection: Connection, collection: CollectionInfo, documents: Iterable[bytes]) -> bool:
     """Return whether any of these documents has a chunk."""
-    cursor = await connection.execute(
-        sql.SQL("SELECT EXISTS (SELECT 1 FROM {} WHERE document_id = ANY(%s::uuid[]))").format(collection.names.chunk),
-        [key_array(documents)],
-    )
-    row = await cursor.fetchone()
-    return bool(row and row[0])
+    statement = sql.SQL("SELECT EXISTS (SELECT 1 FROM {} WHERE document_id = ANY(%s::uuid[]))")
+    return bool(await fetch_value(connection, statement.format(collection.names.chunk), [key_array(documents)]))
 
 
 async def unchanged_rows(connection: Connection, collection: CollectionInfo, rows: ChunkBatch) -> set[Key]:
     """Return the keys of the rows that are stored with the same text and metadata and have a vector."""
     if collection.embedding is None or not len(rows):
         return set()
-    keys = rows.keys()
     metadata = [_core.to_json(value).decode() for value in rows.metadata]
-    cursor = await connection.cursor(binary=True).execute(
+    found = await fetch_rows(
+        connection,
         sql.SQL(
             "SELECT c.document_id, c.chunk_id "
-            "FROM unnest(%s::uuid[], %s::text[], %s::bytea[], %s::text[]) "
+            "FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[], %(hashes)s::bytea[], %(metadata)s::text[]) "
             "AS k(document_id, chunk_id, content_hash, metadata) "
             "JOIN {} AS c USING (document_id, chunk_id) JOIN {} AS e USING (document_id, chunk_id) "
             "WHERE c.content_hash = k.content_hash AND c.metadata = k.metadata::jsonb"
         ).format(collection.names.chunk, collection.names.embedding(collection.embedding.version)),
-        [[key[0] for key in keys], [key[1] for key in keys], rows.content_hash, metadata],
+        {**key_arrays(rows.keys()), "hashes": rows.content_hash, "metadata": metadata},
     )
-    return {(row[0], row[1]) for row in await cursor.fetchall()}
+    return set(found)
 
 
 async def is_empty(connection: Connection, collection: CollectionInfo) -> bool:
     """Return whether the collection has no chunk."""
-    cursor = await connection.execute(sql.SQL("SELECT NOT EXISTS (SELECT 1 FROM {})").format(collection.names.chunk))
-    row = await cursor.fetchone()
-    return bool(row and row[0])
+    statement = sql.SQL("SELECT NOT EXISTS (SELECT 1 FROM {})").format(collection.names.chunk)
+    return bool(await fetch_value(connection, statement))
 
 
 async def count_unembedded(connection: Connection, collection: CollectionInfo) -> int:
     """Return the number of chunks without a vector."""
-    cursor = await connection.execute(_unembedded(collection, sql.SQL("count(*)"), sql.SQL("")))
-    row = await cursor.fetchone()
-    return int(row[0]) if row else 0
+    return int(await fetch_value(connection, _unembedded(collection, sql.SQL("count(*)"), sql.SQL(""))))
 
 
 async def unembedded_chunks(
     connection: Connection, collection: CollectionInfo, after: Key | None, limit: int
 ) -> list[Unembedded]:
     """Return a page of chunks without a vector, in key order: document_id, chunk_id, content_hash, context, text."""
-    first = (UUID(int=0), "")
-    cursor = await connection.cursor(binary=True).execute(
+    return await fetch_rows(
+        connection,
         _unembedded(
             collection,
             sql.SQL("c.document_id, c.chunk_id, c.content_hash, c.context, c.chunk_text"),
             sql.SQL("AND (c.document_id, c.chunk_id) > (%s, %s) ORDER BY c.document_id, c.chunk_id LIMIT %s"),
         ),
-        [*(after or first), limit],
+        [*(after or FIRST_KEY), limit],
     )
-    return await cursor.fetchall()
 
 
 def _unembedded(collection: CollectionInfo, columns: sql.SQL, rest: sql.SQL) -> sql.Composed:

@@ -12,7 +12,7 @@ from semlex import _core
 from semlex.errors import ConfigurationError
 from semlex.options.collection import ChunkSettings
 from semlex.store.embedding_versions import stored_versions
-from semlex.store.postgres.settings import cursor_with_times
+from semlex.store.postgres.settings import fetch_row, fetch_rows
 from semlex.store.query.filters import Filter
 from semlex.store.schema.locks import hold_collection
 from semlex.store.write.deletes import Selection, delete_within
@@ -45,10 +45,10 @@ class SourceInfo:
 
     Attributes:
         name: Its name, unique within the collection.
-        root: The folder, absolute.
+        root: The folder's absolute path; of a followed table its schema and name.
         documents: Number of its documents.
         chunks: Number of their chunks.
-        updated_at: When it was last indexed or moved, in UTC.
+        updated_at: When the folder was last indexed or moved, or the table was first followed, in UTC.
     """
 
     name: str
@@ -94,10 +94,8 @@ async def read_sources(connection: Connection, collection: CollectionInfo, *, ta
         "SELECT source_id, name, root, key, kind FROM {} AS s WHERE {} AND (%s OR s.kind <> ALL(%s)) "
         "ORDER BY name, source_id"
     )
-    cursor = await connection.cursor(binary=True).execute(
-        statement.format(collection.names.source, is_present(collection.names)), [tables, list(OF_TABLES)]
-    )
-    return [Source(*row) for row in await cursor.fetchall()]
+    composed = statement.format(collection.names.source, is_present(collection.names))
+    return [Source(*row) for row in await fetch_rows(connection, composed, [tables, list(OF_TABLES)])]
 
 
 async def write_source(
@@ -107,16 +105,14 @@ async def write_source(
     # The key of a new source derives from its name, so that two processes that make it at once make the same one.
     await hold_collection(connection, collection)
     table = collection.names.source
-    cursor = connection.cursor(binary=True)
     touch = sql.SQL(
         "UPDATE {} AS s SET root = %(root)s, kind = 'folder', updated_at = %(now)s "
         "WHERE name = %(name)s AND (root = %(root)s OR NOT {})"
     ).format(table, is_present(collection.names))
     found = sql.SQL("SELECT source_id, name, root, key, kind FROM {} WHERE name = %(name)s").format(table)
     values: dict[str, Any] = {"name": name, "root": root, "now": now, "id": _source_id(name)}
-    await cursor.execute(touch, values)
-    if cursor.rowcount == 0:
-        await cursor.execute(
+    if (await connection.execute(touch, values)).rowcount == 0:
+        await connection.execute(
             sql.SQL(
                 "INSERT INTO {} (source_id, name, root, key, kind, created_at, updated_at) "
                 "SELECT %(id)s, %(name)s, %(root)s, %(name)s, 'folder', %(now)s, %(now)s "
@@ -124,8 +120,7 @@ async def write_source(
             ).format(table, table),
             values,
         )
-    await cursor.execute(found, values)
-    row = await cursor.fetchone()
+    row = await fetch_row(connection, found, values)
     source = None if row is None else Source(*row)
     if source is not None and source.kind in OF_TABLES:
         raise ConfigurationError(
@@ -154,23 +149,25 @@ async def remove_source(connection: Connection, collection: CollectionInfo, name
 async def list_sources(connection: Connection, collection: CollectionInfo) -> list[SourceInfo]:
     """Return every source with the numbers of its documents and chunks, ordered by name."""
     names = collection.names
-    cursor = await cursor_with_times(connection).execute(
+    found = await fetch_rows(
+        connection,
         sql.SQL(
             "SELECT s.name, s.root, count(d.document_id)::int8, coalesce(sum(c.chunks), 0)::int8, s.updated_at "
             "FROM {} AS s LEFT JOIN {} AS d ON d.source_id = s.source_id "
             "LEFT JOIN (SELECT document_id, count(*) AS chunks FROM {} GROUP BY document_id) AS c "
             "ON c.document_id = d.document_id WHERE {} GROUP BY s.source_id, s.name, s.root, s.updated_at "
             "ORDER BY s.name, s.source_id"
-        ).format(names.source, names.document, names.chunk, is_present(names))
+        ).format(names.source, names.document, names.chunk, is_present(names)),
     )
-    return [SourceInfo(*row) for row in await cursor.fetchall()]
+    return [SourceInfo(*row) for row in found]
 
 
 async def known_documents(
     connection: Connection, collection: CollectionInfo, sources: Sequence[UUID]
 ) -> dict[UUID, dict[UUID, KnownDocument]]:
     """Return the documents of sources: key of the source -> key of the document -> the document."""
-    cursor = await connection.cursor(binary=True).execute(
+    found = await fetch_rows(
+        connection,
         sql.SQL(
             "SELECT source_id, document_id, uri, chunk_tokens, overlap_tokens, min_tokens, content_hash, "
             "loader_version, chunker_version, format, size_bytes, file_state, fields, encoding FROM {} "
@@ -179,7 +176,7 @@ async def known_documents(
         [list(sources)],
     )
     known: dict[UUID, dict[UUID, KnownDocument]] = {source: {} for source in sources}
-    for source, document, uri, most, overlap, least, *rest in await cursor.fetchall():
+    for source, document, uri, most, overlap, least, *rest in found:
         known[source][document] = KnownDocument(uri, ChunkSettings(most, overlap, least), *rest)
     return known
 
@@ -236,13 +233,10 @@ async def move_documents(
     # has a new name already, and does not move itself, is replaced.
     async with begin_write(connection, collection) as index:
         keys = sorted({key for move in moves for key in (move.old, move.new)}, key=lambda key: key.bytes)
-        cursor = await connection.cursor(binary=True).execute(
-            sql.SQL(
-                "SELECT document_id, content_hash FROM {} WHERE document_id = ANY(%s) ORDER BY document_id FOR UPDATE"
-            ).format(collection.names.document),
-            [keys],
+        locked = sql.SQL(
+            "SELECT document_id, content_hash FROM {} WHERE document_id = ANY(%s) ORDER BY document_id FOR UPDATE"
         )
-        stored = dict(await cursor.fetchall())
+        stored = dict(await fetch_rows(connection, locked.format(collection.names.document), [keys]))
         possible = [move for move in moves if stored.get(move.old) == move.content_hash]
         old, new = {move.old for move in possible}, {move.new for move in possible}
         if replaced := sorted((new & stored.keys()) - old, key=lambda key: key.bytes):

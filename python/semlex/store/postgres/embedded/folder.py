@@ -60,7 +60,11 @@ def server_account(data: Path) -> Account | None:
             raise EmbeddedServerError(
                 f"{data} belongs to root, and Postgres refuses to run as root: give it to another account (chown -R)"
             )
-        return Account(_account_name(owner.st_uid), owner.st_uid, owner.st_gid)
+        try:
+            name = pwd.getpwuid(owner.st_uid).pw_name
+        except KeyError:
+            name = str(owner.st_uid)
+        return Account(name, owner.st_uid, owner.st_gid)
     for name in SERVER_ACCOUNTS:
         try:
             entry = pwd.getpwnam(name)
@@ -74,11 +78,12 @@ def server_account(data: Path) -> Account | None:
     )
 
 
-def _account_name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
+def minimal_environment() -> dict[str, str]:
+    """Return the environment of the programs that semlex starts, without the variables of this process."""
+    # PGPORT and its like would change the server, and secrets do not belong in it. LC_ALL=C keeps messages in English
+    # and macOS's postmaster single-threaded.
+    kept = {name: os.environ[name] for name in ("TZ", "LD_LIBRARY_PATH") if name in os.environ}
+    return {"PATH": os.defpath, "LC_ALL": "C", **kept}
 
 
 def run_as(
@@ -90,14 +95,10 @@ def run_as(
     keep_open: Sequence[int] = (),
 ) -> subprocess.CompletedProcess[str]:
     """Run a program as an account, with a minimal environment, and wait for its end."""
-    # A new environment: PGPORT and its like would change the server, and secrets do not belong in it.
-    # LC_ALL=C keeps messages in English and macOS's postmaster single-threaded.
-    environment = {"PATH": os.defpath, "LC_ALL": "C"}
-    environment |= {name: os.environ[name] for name in ("TZ", "LD_LIBRARY_PATH") if name in os.environ}
     return subprocess.run(
         command,
         cwd=folder,
-        env=environment,
+        env=minimal_environment(),
         input=text,
         capture_output=True,
         text=True,
@@ -141,7 +142,8 @@ def find_installations(account: Account | None) -> dict[int, Path]:
         found = _programs(_copy_for_everyone(package))
         if not _starts(found, account):
             raise EmbeddedServerError(
-                f"the Postgres programs in {ROOT_STATE} do not start as {account.name!r}: is the folder mounted noexec?"
+                f"the Postgres programs in {ROOT_STATE} do not start as {account.name!r}: check that the folder is not "
+                "mounted noexec"
             )
     return found
 
@@ -213,9 +215,9 @@ def default_folder() -> Path:
     )
 
 
-def resolved_folder(folder: Path) -> Path:
-    """Return the folder's absolute path without symbolic links; refuse control characters in it."""
-    given = os.fspath(folder)
+def resolved_folder(folder: Path | None) -> Path:
+    """Return a folder's absolute path without symbolic links; None is the default folder."""
+    given = os.fspath(default_folder() if folder is None else folder)
     # The system's calls refuse a NUL with an error of their own, so the path is checked first.
     resolved = given if "\0" in given else os.path.realpath(given)
     if any(ord(character) < ord(" ") for character in resolved):

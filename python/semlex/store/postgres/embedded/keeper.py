@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from semlex.errors import EmbeddedServerError
-from semlex.store.postgres.embedded.folder import is_in_use, start_lock
+from semlex.store.postgres.embedded.folder import is_in_use, minimal_environment, start_lock
 from semlex.store.postgres.embedded.process import program_of, read_postmaster, stop_server
 
 LOOK_SECONDS = 5.0
@@ -68,35 +68,19 @@ def _start_keeper(folder: Path, seconds: float, since: float) -> bool:
         return False
     ready, tell = os.pipe()
     try:
-        return _launch(folder, seconds, since, tell) and _says_something(ready)
+        # At its end the pipe is readable, too: a keeper that could not start writes nothing.
+        is_launched = _launch(folder, seconds, since, tell)
+        return bool(is_launched and select.select([ready], [], [], READY_SECONDS)[0] and os.read(ready, 1))
     finally:
         os.close(ready)
-
-
-def _says_something(ready: int) -> bool:
-    # At its end it is readable, too: a keeper that could not start writes nothing.
-    return bool(select.select([ready], [], [], READY_SECONDS)[0] and os.read(ready, 1))
 
 
 def _launch(folder: Path, seconds: float, since: float, tell: int) -> bool:
     """Start a keeper, which writes to the pipe `tell` once it listens; close `tell` in this process."""
     # Neither the user's secrets nor settings of Python for another program.
-    environment = {"PATH": os.defpath, "LC_ALL": "C", "PYTHONPATH": os.pathsep.join(filter(os.path.isabs, sys.path))}
-    environment |= {name: os.environ[name] for name in ("TZ", "LD_LIBRARY_PATH") if name in os.environ}
-    command = [
-        "/bin/sh",
-        "-c",
-        DETACH,
-        "sh",
-        sys.executable,
-        "-P",
-        "-c",
-        PROGRAM,
-        str(folder),
-        str(seconds),
-        str(since),
-        str(tell),
-    ]
+    environment = minimal_environment() | {"PYTHONPATH": os.pathsep.join(filter(os.path.isabs, sys.path))}
+    command = ["/bin/sh", "-c", DETACH, "sh", sys.executable, "-P", "-c", PROGRAM]
+    command += map(str, (folder, seconds, since, tell))
     try:
         log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
         try:

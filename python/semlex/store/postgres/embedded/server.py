@@ -24,7 +24,6 @@ from semlex.store.postgres.embedded.folder import (
     POLL_SECONDS,
     Account,
     database_major,
-    default_folder,
     find_installations,
     is_in_use,
     make_folder,
@@ -47,7 +46,6 @@ from semlex.store.postgres.server_info import machine_memory
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from types import TracebackType
 
 
 if sys.platform != "win32":
@@ -229,7 +227,7 @@ class EmbeddedServer:
     ) -> None:
         if keep_alive is not None and not keep_alive >= 0:
             raise ConfigurationError(f"keep_alive must be a number of seconds, at least 0; got {keep_alive}")
-        self.folder = resolved_folder(default_folder() if folder is None else folder)  # absolute, without links
+        self.folder = resolved_folder(folder)  # absolute, without links
         self.major = major  # the version that runs, once started
         # Seconds for a start, with recovery after a crash, and for the start or stop of another process
         self._timeout = start_timeout
@@ -317,9 +315,7 @@ class EmbeddedServer:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _ensure_running(self, lock: int) -> None:
@@ -377,9 +373,9 @@ class EmbeddedServer:
         return True
 
 
-def server_status(folder: Path | None = None) -> dict[str, Any]:
+def server_status(folder: Path | None) -> dict[str, Any]:
     """Return the state of a folder's server, without starting anything."""
-    place = resolved_folder(default_folder() if folder is None else folder)
+    place = resolved_folder(folder)
     status: dict[str, Any] = {"folder": str(place), "running": False}
     status |= dict.fromkeys(("process", "postgres", "url", "in_use", "kept"))
     if not (place / "start.lock").exists():
@@ -392,9 +388,9 @@ def server_status(folder: Path | None = None) -> dict[str, Any]:
     return status
 
 
-def stop_unused(folder: Path | None = None) -> bool:
+def stop_unused(folder: Path | None) -> bool:
     """Stop a folder's server now if it has no user, instead of after its keep-alive time."""
-    place = resolved_folder(default_folder() if folder is None else folder)
+    place = resolved_folder(folder)
     if not (place / "start.lock").exists():
         return False
     with start_lock(place, STATUS_SECONDS):

@@ -9,7 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from semlex.errors import SchemaVersionError
-from semlex.store.schema.locks import SHOWN_NAMES
+from semlex.store.schema.locks import shortened
 from semlex.store.schema.migrations import m0001_initial
 from semlex.store.schema.names import Names
 
@@ -92,9 +92,7 @@ def newer_tables(what: str, version: int, known: int) -> SchemaVersionError:
 
 def unreleased_registry(schema: str, collections: Sequence[str]) -> SchemaVersionError:
     """Return the error for a schema whose shared tables an unreleased semlex made."""
-    drops = ", ".join(f"semlex collections drop {name}" for name in collections[:SHOWN_NAMES])
-    if len(collections) > SHOWN_NAMES:
-        drops += f", and {len(collections) - SHOWN_NAMES:,} more"
+    drops = shortened([f"semlex collections drop {name}" for name in collections])
     return SchemaVersionError(
         f"the collections of schema {schema!r} were made by an unreleased semlex with other tables: drop each of them "
         f"({drops}) {REMEDY}"
