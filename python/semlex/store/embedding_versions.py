@@ -351,10 +351,10 @@ async def lacking_writes(connection: Connection, collection: CollectionInfo) -> 
     names, used = collection.names, collection.embedding
     if used is None:
         return 0
-    statement = sql.SQL("SELECT lacking_writes FROM {} WHERE name = %s AND version = %s")
-    return (
-        await fetch_value(connection, statement.format(names.embedding_version), [names.collection, used.version]) or 0
+    statement = sql.SQL("SELECT lacking_writes FROM {} WHERE name = %s AND version = %s").format(
+        names.embedding_version
     )
+    return await fetch_value(connection, statement, [names.collection, used.version]) or 0
 
 
 async def note_complete(connection: Connection, collection: CollectionInfo) -> None:

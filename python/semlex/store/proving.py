@@ -118,10 +118,8 @@ class Ground:
                 "SELECT coalesce((SELECT extversion FROM pg_extension WHERE extname = 'vector'), "
                 "(SELECT default_version FROM pg_available_extensions WHERE name = 'vector'), 'not installed')",
             )
-            rows = connection.execute(
-                "SELECT name, current_setting(name) FROM pg_settings WHERE name = ANY(%s)", [list(SETTINGS)]
-            ).fetchall()
-        return found | dict(sorted(rows))
+            settings = "SELECT name, current_setting(name) FROM pg_settings WHERE name = ANY(%s) ORDER BY name"
+            return found | dict(connection.execute(settings, [list(SETTINGS)]).fetchall())
 
 
 def _try_extension(connection: Connection) -> None:
@@ -142,10 +140,8 @@ def _value(connection: Connection, statement: Query, values: Params | None = Non
 
 def backends(connection: Connection, application: str) -> list[int]:
     """Return the ids of the server's processes for clients with the name `application`."""
-    rows = connection.execute(
-        "SELECT pid FROM pg_stat_activity WHERE application_name = %s AND datname = current_database()", [application]
-    ).fetchall()
-    return [pid for (pid,) in rows]
+    statement = "SELECT pid FROM pg_stat_activity WHERE application_name = %s AND datname = current_database()"
+    return [pid for (pid,) in connection.execute(statement, [application])]
 
 
 def has_busy_backends(connection: Connection) -> bool:
@@ -159,8 +155,8 @@ def has_busy_backends(connection: Connection) -> bool:
 
 def end_backends(connection: Connection, pids: list[int]) -> int:
     """End these processes of the server; return how many of them still existed."""
-    rows = connection.execute("SELECT pg_terminate_backend(pid) FROM unnest(%s::int[]) AS pid", [pids]).fetchall()
-    return sum(ended for (ended,) in rows)
+    statement = "SELECT count(*) FROM unnest(%s::int[]) AS pid WHERE pg_terminate_backend(pid)"
+    return int(_value(connection, statement, [pids]))
 
 
 def end_leases(connection: Connection, schema: str) -> None:
@@ -212,8 +208,7 @@ def jump_clock(connection: Connection, schema: str, seconds: float) -> None:
 def job_states(connection: Connection, schema: str, ids: list[str]) -> dict[str, str]:
     """Return the state of jobs by their ids."""
     statement = sql.SQL("SELECT job_id::text, state FROM {} WHERE job_id = ANY(%s::uuid[])")
-    rows = connection.execute(statement.format(sql.Identifier(schema, "job")), [ids]).fetchall()
-    return dict(rows)
+    return dict(connection.execute(statement.format(sql.Identifier(schema, "job")), [ids]).fetchall())
 
 
 def waits_for_standby(connection: Connection) -> bool:
@@ -405,18 +400,15 @@ def check_keyword_index(connection: Connection, names: Names) -> IndexFindings:
     # there is named by a tombstone. A segment's bytes, without the dead, are those that a plain analysis of the stored
     # texts gives. No posting row is without its segment, and the manifest lists what is there.
     findings = IndexFindings()
-    row = connection.execute(
-        sql.SQL(
-            "SELECT keyword_generation, language, stop_words, coalesce(building_generation, 0) FROM {} WHERE name = %s"
-        ).format(names.registry),
-        [names.collection],
-    ).fetchone()
+    statement = sql.SQL(
+        "SELECT keyword_generation, language, stop_words, coalesce(building_generation, 0) FROM {} WHERE name = %s"
+    )
+    row = connection.execute(statement.format(names.registry), [names.collection]).fetchone()
     if row is None:
         findings.wrong.append("the collection is not in the registry")
         return findings
     generation, language, stop_words, building = row
-    analysis = (language, stop_words)
-    _check_generation(connection, names, generation, analysis, findings)
+    _check_generation(connection, names, generation, (language, stop_words), findings)
     is_listed = _value(
         connection,
         sql.SQL(

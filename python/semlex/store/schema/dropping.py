@@ -69,7 +69,7 @@ async def drop_collection(database: Database, names: Names) -> bool:
         if tables:
             dropped = sql.SQL(", ").join(sql.Identifier(names.schema, table) for table in tables)
             await connection.execute(sql.SQL("DROP TABLE {}").format(dropped))
-        if JOB_TABLE in found:  # its jobs would fail, or fill a new collection of the same name
+        if JOB_TABLE in found:  # jobs would fail, or fill a new collection of the same name
             cancel = sql.SQL("UPDATE {} SET {} WHERE collection = %(collection)s AND state IN ('queued', 'running')")
             values = {"collection": names.collection, "now": await server_time(connection)}
             await connection.execute(cancel.format(job_table(names.schema), CANCELLING), values)
