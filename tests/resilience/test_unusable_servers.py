@@ -138,7 +138,7 @@ def test_an_address_is_shown_without_its_password(url, shown):
         (f"mysql://me:{SECRET}@h/notes", "mysql:// is not PostgreSQL"),
         ("", r"is empty; name a server .* \(db_url=None, no --database\) for the embedded"),
         (" ", "is empty; name a server"),
-        ("sqlite:///notes.db", "no address at all for the embedded server"),
+        ("sqlite:///notes.db", "leave the URL out to use the embedded server"),
         ("localhost:5432/notes", r"put that in front of HOST:PORT/DATABASE"),
         (f"me:{SECRET}@localhost:5432/notes", r"does not begin with postgresql://"),
         (f" postgresql://me:{SECRET}@h/notes", "begins or ends with a blank"),

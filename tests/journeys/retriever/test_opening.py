@@ -144,7 +144,7 @@ async def test_the_server_is_let_go_although_the_pool_does_not_close(open_folder
 async def test_an_argument_that_cannot_be_used_is_refused():
     for name, value, message in (
         ("data_folder", "", "data_folder is blank: it must have at least 1 character"),
-        ("url", "", r"the database URL is empty; .* \(db_url=None, no --database\) for the embedded Postgres"),
+        ("url", "", r"the database URL is empty; .* \(db_url=None, no --database\) to use the embedded Postgres"),
         ("device", "gpu", "device must be one of mps, cuda, cpu or None; got 'gpu'"),
     ):
         with pytest.raises(ConfigurationError, match=message):

@@ -269,7 +269,7 @@ REFUSED = [
     ({"formats": {"body": "pdf"}}, r"the unknown format .pdf.; known formats: .*markdown"),
     ({"formats": {"body": "markdwn"}}, r"the unknown format 'markdwn'; did you mean 'markdown'\?"),
     ({"formats": ["body"]}, r"formats must be a mapping"),
-    ({"changes": "column"}, r"changes='column' needs a column that increases.*--updated-at"),
+    ({"changes": "column"}, r"changes='column' needs a column with the time.*--updated-at"),
     ({"changes": "trigger", "updated_at": "updated_at"}, r"updated_at is for changes='column' only"),
     ({"changes": "sometimes"}, r"changes must be 'comparison', 'column', 'trigger' or None"),
     ({"updated_at": "author"}, r"'author' of shop.articles is text; updated_at must be a timestamp"),
