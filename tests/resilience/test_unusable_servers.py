@@ -136,7 +136,7 @@ def test_an_address_is_shown_without_its_password(url, shown):
         (f"postgresql+asyncpg://me:{SECRET}@h/notes", "begin it with postgresql:// instead"),
         (f"jdbc:postgresql://h/notes?password={SECRET}", "begin it with postgresql:// instead"),
         (f"mysql://me:{SECRET}@h/notes", "mysql:// is not PostgreSQL"),
-        ("", r"is empty; name a server .* \(db_url=None, no --database\) for the embedded"),
+        ("", r"is empty; name a server .* \(db_url=None, no --database\) to use the embedded"),
         (" ", "is empty; name a server"),
         ("sqlite:///notes.db", "leave the URL out to use the embedded server"),
         ("localhost:5432/notes", r"put that in front of HOST:PORT/DATABASE"),
