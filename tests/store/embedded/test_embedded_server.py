@@ -25,7 +25,8 @@ from semlex.settings.table import Settings
 from semlex.store.postgres.embedded import folder as embedded_folder
 from semlex.store.postgres.embedded import process as embedded_process
 from semlex.store.postgres.embedded import server as embedded_server
-from semlex.store.postgres.embedded.server import EmbeddedServer, default_folder
+from semlex.store.postgres.embedded.folder import default_folder
+from semlex.store.postgres.embedded.server import EmbeddedServer
 from semlex.store.postgres.server_info import machine_memory
 from tests.support.embedded_servers import ask, postmaster_pid, server_processes
 from tests.support.waiting import LIMIT, until
