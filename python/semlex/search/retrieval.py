@@ -47,11 +47,11 @@ from semlex.store.postgres.snapshot import NO_SETTINGS, Lasting, Snapshot, Snaps
 from semlex.store.query.chunk_keys import is_indexed
 from semlex.store.query.chunks import DocumentKey, best_rows, documents_of, load_results
 from semlex.store.query.filters import Filter, unknown_fields, with_rows
-from semlex.store.query.passing_chunks import read_again, read_passing_rows
+from semlex.store.query.passing_chunks import read_again, read_ids, read_passing_rows
 from semlex.store.query.rows import RowColumns, read_live_tables, row_columns, visible_rows
 from semlex.store.query.run import run_legs
 from semlex.store.query.score_calibration import Calibration, Spread
-from semlex.store.query.selection import boost_factors, read_ids, sampled_share
+from semlex.store.query.selection import boost_factors, sampled_share
 from semlex.store.query.vector import VectorPlan, read_vectors, register_vector_parameter, vector_leg
 
 if TYPE_CHECKING:
@@ -276,7 +276,7 @@ class Retrieval:
                 return condition.among(rows), "rows"
         are_few = share < min_share and share * vectors <= request.max_filter_ids
         if are_few and "keyword" in state.legs and state.collection.keyword.index is not None:
-            ids = await read_ids(snapshot, state.collection, condition, request.max_filter_ids)
+            ids = await read_ids(snapshot, state.collection.names, condition, request.max_filter_ids)
             condition = condition if ids is None else condition.selecting(ids)
         return condition, exact_plan(condition) if exact else plan
 

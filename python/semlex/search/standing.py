@@ -16,7 +16,7 @@ from semlex.store.keyword.engine import LegRequest
 from semlex.store.postgres.database import SnapshotReads
 from semlex.store.query.chunks import DocumentKey, documents_of
 from semlex.store.query.documents import NamedDocument, Records, find_named, read_records
-from semlex.store.query.explain import ChunkFacts, VectorRank, read_facts, read_fields, vector_rank
+from semlex.store.query.explain import VectorRank, read_fields, read_passes, vector_rank
 from semlex.store.query.run import ask, fetch, run_legs
 from semlex.store.query.vector import register_vector_parameter
 from semlex.types.queries import MAX_TOP_K
@@ -198,7 +198,7 @@ class Standing:
     state: SearchState
     found: Found  # hits that its database stages found
     named: NamedDocument
-    facts: list[ChunkFacts]  # about the document's chunks
+    passes: dict[Key, bool]  # whether each of the document's chunks passes the filter
     failing: list[str]  # smallest parts of the filter that the best fitting chunk fails; empty if a chunk passes
     vector: VectorRank | None  # the nearest chunk that passes; None without one, or without vector search
     keyword: KeywordRank | None  # the best chunk that passes in the keyword search; None without one
@@ -235,9 +235,9 @@ async def _standing(
     snapshot: Snapshot, opened: OpenCollection, state: SearchState, found: Found, named: NamedDocument, *, reranks: bool
 ) -> Standing:
     condition, collection = state.condition, state.collection
-    facts = await read_facts(snapshot, collection, condition, named.keys)
-    passing = [one.key for one in facts if one.passes]
-    left_out = [] if passing or not facts else await _failing(snapshot, state, [one.key for one in facts])
+    passes = await read_passes(snapshot, collection, condition, named.keys)
+    passing = [key for key, one in passes.items() if one]
+    left_out = [] if passing or not passes else await _failing(snapshot, state, list(passes))
     vector = None
     if "vector" in _answered(found) and state.vector is not None and passing:
         vector = await vector_rank(snapshot, collection, state.vector, condition, passing)
@@ -250,7 +250,7 @@ async def _standing(
         broken = list(dict.fromkeys(one for own in told for one in own)) if all(told) else []
     ranking = await Ranking.read(snapshot, opened, state, found, passing, reranks=reranks)
     chunks = ranking.farthest or [one.key for one in (keyword, vector) if one is not None and one.key is not None]
-    chunks = chunks or passing[:1] or [one.key for one in facts[:1]]
+    chunks = chunks or passing[:1] or list(passes)[:1]
     terms = None
     query = state.keyword_query
     if "keyword" in _answered(found) and query is not None and chunks:
@@ -259,7 +259,7 @@ async def _standing(
     if passing and not broken:
         ranks = [one.rank for one in (vector, keyword) if one is not None and one.rank is not None]
         reach = await ranking.reach(snapshot, opened, state, ranks)
-    return Standing(state, found, named, facts, left_out, vector, keyword, broken, ranking, chunks, terms, reach)
+    return Standing(state, found, named, passes, left_out, vector, keyword, broken, ranking, chunks, terms, reach)
 
 
 async def _broken(snapshot: Snapshot, state: SearchState, keys: list[Key], *, by_words: bool) -> list[list[str]]:

@@ -45,7 +45,7 @@ def own_hit(standing: Standing, results: SearchResults) -> SearchResult | None:
 def reasons(standing: Standing, results: SearchResults) -> tuple[Reason, ...]:
     """Return the reasons why the document is or is not among the results, the deciding one first; at least one."""
     hit = own_hit(standing, results)
-    if not standing.facts:
+    if not standing.passes:
         text = f"{standing.named.name} has no chunk: it contains no text that could be searched"
         return (Reason("empty", text, "semlex documents preview FILE shows what is read of a file"),)
     if hit is not None:
@@ -72,7 +72,7 @@ def _filtered(standing: Standing) -> Reason:
     parts = [part if len(part) <= SHOWN_CHARACTERS else f"{part[:SHOWN_CHARACTERS]}…" for part in standing.failing]
     shown = " and ".join(parts[:SHOWN_PARTS])
     more = f" and {len(parts) - SHOWN_PARTS} more conditions" if len(parts) > SHOWN_PARTS else ""
-    none = "none of its chunks passes" if len(standing.facts) > 1 else "it does not pass"
+    none = "none of its chunks passes" if len(standing.passes) > 1 else "it does not pass"
     return Reason(
         "filtered", f"{none} the filter: {shown}{more} does not hold", "leave that condition out of filters (--filter)"
     )
@@ -271,7 +271,7 @@ def _explanation(document: str, standing: Standing, results: SearchResults) -> E
         standing.named.name,
         reasons(standing, results),
         rank=None if hit is None else hit.rank,
-        chunks=len(standing.facts),
+        chunks=len(standing.passes),
         chunk=None if key is None else key[1],
         legs=tuple(_legs(standing, results)),
         terms=() if key is None else terms_of(standing.terms, standing.chunks.index(key)),

@@ -15,7 +15,7 @@ from semlex.store import segments
 from semlex.store.keyword.bm25 import rebuild as rebuilding
 from semlex.store.keyword.bm25 import write as writing
 from semlex.store.keyword.bm25.merge import _Merge
-from semlex.store.keyword.bm25.rebuild import _Rebuild
+from semlex.store.keyword.bm25.rebuild import Rebuild
 from semlex.store.postgres.database import Database
 from semlex.store.schema import locks
 from tests.support import keyword_index
@@ -37,7 +37,7 @@ def generations(url):
 
 def between(monkeypatch, work):
     """Has something done before and after every page is read, and before every segment is written."""
-    page, write = _Rebuild._page, _Rebuild._write
+    page, write = Rebuild._page, Rebuild._write
 
     async def reading(self, *arguments):
         await work("before a page")
@@ -49,8 +49,8 @@ def between(monkeypatch, work):
         await work("before a segment")
         await write(self, *arguments)
 
-    monkeypatch.setattr(_Rebuild, "_page", reading)
-    monkeypatch.setattr(_Rebuild, "_write", writing_one)
+    monkeypatch.setattr(Rebuild, "_page", reading)
+    monkeypatch.setattr(Rebuild, "_write", writing_one)
 
 
 async def test_a_rebuild_takes_the_place_of_the_old_index(database_url):
@@ -145,7 +145,7 @@ async def test_a_rebuild_that_was_interrupted_begins_again(database_url, monkeyp
     class KilledError(BaseException):
         pass
 
-    remove, removed = _Rebuild._remove_others, []
+    remove, removed = Rebuild._remove_others, []
 
     async def kill(now):
         if now == moment:
@@ -164,7 +164,7 @@ async def test_a_rebuild_that_was_interrupted_begins_again(database_url, monkeyp
             if moment == "at the switch":
                 patched.setattr(rebuilding, "chunk_ids", lambda *_: kill(moment))
             if moment == "behind it":
-                patched.setattr(_Rebuild, "_remove_others", remove_once)
+                patched.setattr(Rebuild, "_remove_others", remove_once)
             with pytest.raises(KilledError):
                 await retriever.indexes.rebuild_keyword()
         switched = moment == "behind it"
@@ -281,7 +281,7 @@ async def test_a_segment_whose_answer_is_lost_is_not_written_twice(database_url,
 async def test_a_merge_that_began_before_the_switch_does_not_end_behind_it(database_url, monkeypatch):
     """A chunk dies after its page was read; a merge removes the tombstone before the chunk's segment is written."""
     removed, switched, merging = asyncio.Event(), asyncio.Event(), []
-    merge, remove = _Merge.run, _Rebuild._remove_others
+    merge, remove = _Merge.run, Rebuild._remove_others
 
     async def merged(self):
         step = await merge(self)
@@ -306,7 +306,7 @@ async def test_a_merge_that_began_before_the_switch_does_not_end_behind_it(datab
                 await removed.wait()
 
         monkeypatch.setattr(_Merge, "run", merged)
-        monkeypatch.setattr(_Rebuild, "_remove_others", remove_others)
+        monkeypatch.setattr(Rebuild, "_remove_others", remove_others)
         between(monkeypatch, change)
         await retriever.indexes.rebuild_keyword()
         await merging[0]

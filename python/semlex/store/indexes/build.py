@@ -28,7 +28,7 @@ from semlex.store.indexes.choice import WantedVectorIndex, indexes_wanted, missi
 from semlex.store.indexes.estimate import MIN_BUILD_MEMORY, IndexEstimate, estimate_build
 from semlex.store.indexes.options import NoIndex, VectorIndex
 from semlex.store.indexes.partitions import PartitionedBuild, loose_indexes, whole_index
-from semlex.store.postgres.connection import Connection, is_pooled, own_connection
+from semlex.store.postgres.connection import Connection, is_pooled, only_row, own_connection
 from semlex.store.postgres.errors import QUERY_CANCELLED, translate
 from semlex.store.postgres.settings import SETTINGS, begin_writing, of_role, set_for_session, set_local
 from semlex.store.schema.locks import TELL_SECONDS, between_searches, lock_briefly
@@ -59,9 +59,8 @@ async def watched(
     if database.url is None or (tell is None and not concurrently):
         yield
         return
-    cursor = await connection.execute("SELECT pg_backend_pid()")
-    row = await cursor.fetchone()
-    looks = asyncio.create_task(_look(database, row[0] if row else 0, name, tell))
+    (backend,) = await only_row(connection, "SELECT pg_backend_pid()")
+    looks = asyncio.create_task(_look(database, backend, name, tell))
     try:
         yield
     finally:
@@ -77,8 +76,7 @@ async def _look(database: Database, backend: int, name: str, tell: TellBuild | N
             while True:
                 # HNSW counts blocks of the table, IVFFlat the rows that it puts into lists.
                 cursor = await connection.execute(
-                    "SELECT phase, blocks_done, blocks_total, tuples_done, tuples_total, "
-                    "current_locker_pid "
+                    "SELECT phase, blocks_done, blocks_total, tuples_done, tuples_total, current_locker_pid "
                     "FROM pg_catalog.pg_stat_progress_create_index WHERE pid = %s",
                     [backend],
                 )
@@ -116,38 +114,8 @@ async def is_alone(connection: Connection, collection: CollectionInfo) -> bool:
     """Take the building lock until the transaction ends; return False if another process has it."""
     # No bound value: the portal of a statement that has one keeps its snapshot until the next statement.
     statement = sql.SQL("SELECT pg_catalog.pg_try_advisory_xact_lock({})")
-    cursor = await connection.execute(statement.format(building_lock(collection)))
-    row = await cursor.fetchone()
-    return bool(row and row[0])
-
-
-@asynccontextmanager
-async def concurrent_session(database: Database, collection: CollectionInfo) -> AsyncIterator[Connection | None]:
-    """Yield the only session that may build indexes concurrently; None if another process is building."""
-    # A concurrent build waits for every transaction with an earlier snapshot, so it would wait for a holder of the lock
-    # that reads, and for every process that waits for the lock. The holder is a connection that reads nothing, in READ
-    # COMMITTED, where a statement without bound values leaves no snapshot behind; and no process waits.
-    assert database.url is not None  # noqa: S101 - the caller has looked
-    async with (
-        own_connection(database.url, database.timeout) as holder,
-        own_connection(database.url, database.timeout) as builder,
-    ):
-        await holder.set_isolation_level(IsolationLevel.READ_COMMITTED)
-        async with holder.transaction():
-            await begin_writing(holder, database.role)
-            await set_local(holder, idle_in_transaction_session_timeout=0)
-            if not await is_alone(holder, collection):
-                yield None
-                return
-            await _prepare(builder, database)
-            yield builder
-
-
-async def _prepare(builder: Connection, database: Database) -> None:
-    """Give a session the settings that concurrent builds need."""
-    await set_for_session(
-        builder, **SETTINGS, **of_role(database.role), lock_timeout=CONCURRENT_LOCK_TIMEOUT, statement_timeout=0
-    )
+    (is_taken,) = await only_row(connection, statement.format(building_lock(collection)))
+    return bool(is_taken)
 
 
 # How long a build waits for current writers; later writers wait behind it.
@@ -270,103 +238,114 @@ class IndexBuilder:
         self.built.warnings += plan.warnings(concurrently=concurrently)
         for warning in self.built.warnings:
             logger.warning("%s: %s", self.collection.names.collection, warning)
-        beside = concurrently and not plan.is_pooled
-        if beside and not self.collection.names.partitions:
-            await self._run_concurrently(plan)
-        else:
-            await self._run_plainly(plan, beside=beside)
+        beside, names = concurrently and not plan.is_pooled, self.collection.names
+        # Postgres drops no index of a partitioned table concurrently.
+        drops_beside = beside and not names.partitions
+        if not drops_beside:
+            # First and alone: a build that dropped them would keep searches out until its end.
+            work = partial(self._drop_unfinished, plan, goes_on=beside)
+            await between_searches(self.database, "drop unfinished indexes", names, work)
+        for step in self._steps(plan, concurrently=beside):
+            await self._build(step, beside=beside)
+        if plan.settles and not self.built.busy and not self._failures:
+            await self._replace(plan, beside=drops_beside)
         if self.built:
             await self.database.write("analyze", lambda connection: analyze(connection, self.collection))
         if self._failures:
             raise self._failures[0]
         return self.built
 
-    async def _run_plainly(self, plan: _Plan, *, beside: bool) -> None:
-        # With `beside`, the indexes of partitions are built concurrently; Postgres drops none of a whole table so.
-        # First and alone: a build that dropped them would keep searches out until its end.
-        await between_searches(
-            self.database,
-            "drop unfinished indexes",
-            self.collection.names,
-            partial(self._drop_unfinished, plan, goes_on=beside),
-        )
-        for step in self._steps(plan, concurrently=beside):
-            async with self._attempt(step.suffix):
-                await (self._build_concurrently(step) if beside else self._build_plainly(step))
-        if plan.settles and not self.built.busy and not self._failures:
+    async def _replace(self, plan: _Plan, *, beside: bool) -> None:
+        """Drop the indexes that the wanted vector index replaces, unless another process is building."""
+        doing = "replace an index"
+        if beside:
+            async with self._session(doing) as session:
+                if session is not None:
+                    self.built.dropped += await self._settle(plan, session, concurrently=True)
+            return
 
-            async def settle(connection: Connection) -> list[str]:
-                await lock_briefly(connection)
-                if not await is_alone(connection, self.collection):
-                    return []
-                return await self._settle(plan, connection, concurrently=False)
+        async def settle(connection: Connection) -> list[str]:
+            await lock_briefly(connection)
+            is_free = await is_alone(connection, self.collection)
+            return await self._settle(plan, connection, concurrently=False) if is_free else []
 
-            self.built.dropped += await between_searches(
-                self.database, "replace an index", self.collection.names, settle
-            )
+        self.built.dropped += await between_searches(self.database, doing, self.collection.names, settle)
 
-    async def _build_plainly(self, step: _Step) -> None:
-        doing = f"build the index {step.suffix}"
-
-        async def run(workers: int | None) -> str | None:
-            async def work(connection: Connection) -> str | None:
-                if not await is_alone(connection, self.collection):
-                    self._note_busy(step.suffix)
-                    return None
-                # A role's limit is for interactive statements; a build takes as long as it takes.
-                await set_local(connection, lock_timeout=LOCK_TIMEOUT, statement_timeout=0)
-                await set_local(connection, **_build_settings(step.memory, workers))
-                return await step.make(connection)
-
-            return await self.database.write(doing, work)
-
-        self._note(await self._with_workers(step.workers, doing, run))
-
-    async def _with_workers(
-        self, workers: int | None, doing: str, run: Callable[[int | None], Awaitable[str | None]]
-    ) -> str | None:
-        """Run a build; repeat it without parallel workers if the server lacks the shared memory for them."""
+    async def _build(self, step: _Step, *, beside: bool) -> None:
+        """Build an index; if that fails, note it instead of raising it, so that other indexes are still built."""
         try:
-            return await run(workers)
+            made = await self._made(step, beside=beside)
         except StoreError as error:
-            if workers == 0 or error.sqlstate not in NO_SHARED_MEMORY or self.database.joins_transaction:
+            failure = error
+            if error.sqlstate == QUERY_CANCELLED:  # a build has no limit of time
+                failure = StoreError(
+                    f"build the index {step.suffix}: the build was cancelled by a user of the server "
+                    f"[{error.sqlstate}]; indexes.create() or the next load builds the index again",
+                    sqlstate=error.sqlstate,
+                )
+            logger.warning("%s: %s", self.collection.names.collection, failure)
+            self._failures.append(failure)
+            return
+        if made is not None:
+            self.built.append(made)
+            logger.info("built index %s of %s", made, self.collection.names.collection)
+
+    async def _made(self, step: _Step, *, beside: bool) -> str | None:
+        """Build an index; repeat it without parallel workers if the server lacks the shared memory for them."""
+        doing = f"build the index {step.suffix}{' concurrently' if beside else ''}"
+        build = self._build_concurrently if beside else self._build_plainly
+        try:
+            return await build(step, step.workers, doing)
+        except StoreError as error:
+            if step.workers == 0 or error.sqlstate not in NO_SHARED_MEMORY or self.database.joins_transaction:
                 raise
             logger.warning(
                 "%s: the server lacks shared memory for parallel workers; trying again without them: %s", doing, error
             )
-            return await run(0)
+            return await build(step, 0, doing)
 
-    async def _run_concurrently(self, plan: _Plan) -> None:
-        for step in self._steps(plan, concurrently=True):
-            async with self._attempt(step.suffix):
-                await self._build_concurrently(step)
-        if plan.settles and not self.built.busy and not self._failures:
-            async with self._session("replace an index") as connection:
-                if connection is not None:
-                    self.built.dropped += await self._settle(plan, connection, concurrently=True)
+    async def _build_plainly(self, step: _Step, workers: int | None, doing: str) -> str | None:
+        async def work(connection: Connection) -> str | None:
+            if not await is_alone(connection, self.collection):
+                self._note_busy(step.suffix)
+                return None
+            # A role's limit is for interactive statements; a build takes as long as it takes.
+            await set_local(connection, lock_timeout=LOCK_TIMEOUT, statement_timeout=0)
+            await set_local(connection, **_build_settings(step.memory, workers))
+            return await step.make(connection)
 
-    async def _build_concurrently(self, step: _Step) -> None:
-        doing = f"build the index {step.suffix} concurrently"
+        return await self.database.write(doing, work)
 
-        async def run(workers: int | None) -> str | None:
-            # A session for each: one that the server has ended takes no other build along.
-            async with self._session(doing) as connection:
-                if connection is None:
-                    self._note_busy(step.suffix)
-                    return None
-                await set_for_session(connection, **_build_settings(step.memory, workers))
-                return await step.make(connection)
-
-        self._note(await self._with_workers(step.workers, doing, run))
+    async def _build_concurrently(self, step: _Step, workers: int | None, doing: str) -> str | None:
+        # A session for each: one that the server has ended takes no other build along.
+        async with self._session(doing) as connection:
+            if connection is None:
+                self._note_busy(step.suffix)
+                return None
+            await set_for_session(connection, **_build_settings(step.memory, workers))
+            return await step.make(connection)
 
     @asynccontextmanager
     async def _session(self, doing: str) -> AsyncIterator[Connection | None]:
-        """Yield what `concurrent_session` yields; errors of the driver in the block become errors of semlex."""
+        """Yield the only session that may build indexes concurrently; None if another process is building."""
+        # A concurrent build waits for every transaction with an earlier snapshot, so it would wait for a holder of the
+        # lock that reads, and for every process that waits for the lock. The holder is a connection that reads nothing,
+        # in READ COMMITTED, where a statement without bound values leaves no snapshot behind; and no process waits.
+        database = self.database
+        assert database.url is not None  # noqa: S101 - the caller has looked
         try:
-            async with concurrent_session(self.database, self.collection) as connection:
-                yield connection
+            async with own_connection(database.url, database.timeout) as holder:
+                await holder.set_isolation_level(IsolationLevel.READ_COMMITTED)
+                async with holder.transaction():
+                    await begin_writing(holder, database.role)
+                    await set_local(holder, idle_in_transaction_session_timeout=0)
+                    if not await is_alone(holder, self.collection):
+                        yield None
+                        return
+                    async with self._builder() as builder:
+                        yield builder
         except psycopg.Error as error:
-            raise translate(error, doing, self.database.url, writing=True) from None
+            raise translate(error, doing, database.url, writing=True) from None
 
     def _steps(self, plan: _Plan, *, concurrently: bool) -> list[_Step]:
         """Return the builds of all missing indexes, in order."""
@@ -380,29 +359,8 @@ class IndexBuilder:
             steps.append(_Step(suffix, make, plan.estimate.granted_bytes, plan.estimate.workers))
         return steps
 
-    @asynccontextmanager
-    async def _attempt(self, suffix: str) -> AsyncIterator[None]:
-        """Note the failure of the build in the block instead of raising it, so that other indexes are still built."""
-        try:
-            yield
-        except StoreError as error:
-            failure = error
-            if error.sqlstate == QUERY_CANCELLED:  # a build has no limit of time
-                failure = StoreError(
-                    f"build the index {suffix}: the build was cancelled by a user of the server [{error.sqlstate}]; "
-                    "indexes.create() or the next load builds the index again",
-                    sqlstate=error.sqlstate,
-                )
-            logger.warning("%s: %s", self.collection.names.collection, failure)
-            self._failures.append(failure)
-
     def _note_busy(self, suffix: str) -> None:
         self.built.busy = sorted({*self.built.busy, suffix})  # a retry comes here again
-
-    def _note(self, made: str | None) -> None:
-        if made is not None:
-            self.built.append(made)
-            logger.info("built index %s of %s", made, self.collection.names.collection)
 
     # --- steps, under the lock --------------------------------------------------------------------------------------
 
@@ -482,18 +440,18 @@ class IndexBuilder:
     async def _create(self, index: TableIndex, connection: Connection, *, concurrently: bool) -> str:
         if self._goes_on(concurrently):
             create = partial(self._create_one, concurrently=True, tell=None)
-            build = PartitionedBuild(
-                self.database, self.collection.names, index, create, self._another_session, self.tell
-            )
+            build = PartitionedBuild(self.database, self.collection.names, index, create, self._builder, self.tell)
             await build.run(connection)
             return index.suffix
         return await self._create_one(index, connection, concurrently=concurrently, tell=self.tell)
 
     @asynccontextmanager
-    async def _another_session(self) -> AsyncIterator[Connection]:
+    async def _builder(self) -> AsyncIterator[Connection]:
+        """Yield a session with the settings that concurrent builds need."""
         assert self.database.url is not None  # noqa: S101 - `run` has looked
         async with own_connection(self.database.url, self.database.timeout) as connection:
-            await _prepare(connection, self.database)
+            settings = SETTINGS | of_role(self.database.role)
+            await set_for_session(connection, **settings, lock_timeout=CONCURRENT_LOCK_TIMEOUT, statement_timeout=0)
             yield connection
 
     async def _create_one(

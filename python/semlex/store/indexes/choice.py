@@ -12,12 +12,12 @@ from semlex.clock import SYSTEM, Clock
 from semlex.errors import ConfigurationError
 from semlex.store.indexes.catalog import MAX_INDEXED_DIMENSIONS, built_to_their_end, read_vector_indexes, value_for
 from semlex.store.indexes.options import HnswIndex, NoIndex, VectorIndex, default_lists, kind_of
+from semlex.store.postgres.connection import Connection, only_row
 from semlex.store.query.filters import text_hash
 from semlex.store.schema.names import TableIndex
 
 if TYPE_CHECKING:
     from semlex.store.indexes.catalog import StoredIndex, VectorIndexes
-    from semlex.store.postgres.connection import Connection
     from semlex.store.schema.collection import CollectionInfo
 
 
@@ -78,9 +78,8 @@ class WantedVectorIndex:
         if isinstance(index, HnswIndex):
             options = {"m": index.m, "ef_construction": index.ef_construction}
         else:
-            options = {
-                "lists": index.lists or default_lists(math.ceil(rows / max(1, self.collection.names.partitions)))
-            }
+            rows = math.ceil(rows / max(1, self.collection.names.partitions))
+            options = {"lists": index.lists or default_lists(rows)}
         column: sql.Composable = sql.SQL("embedding")
         definition = sql.SQL("USING {} ({} {}.{}) WITH ({})").format(
             sql.SQL(kind),
@@ -104,16 +103,13 @@ def wanted_vector_index(
     collection: CollectionInfo, found: VectorIndexes, given: VectorIndex | None = None
 ) -> WantedVectorIndex | None:
     """Return the vector index that a collection should have; None for a collection without vectors."""
+    if given is not None and not isinstance(given, NoIndex):
+        value_for(collection, given)
     if collection.embedding is None:
-        if given is None or isinstance(given, NoIndex):
-            return None
-        raise ConfigurationError("the collection has no vectors, so there is nothing to index")
-    if given is not None:
-        if not isinstance(given, NoIndex):
-            value_for(collection, given)
-        return WantedVectorIndex(collection, given, is_chosen=True)
-    if found.wanted is not None:
-        return WantedVectorIndex(collection, found.wanted, is_chosen=True)
+        return None
+    chosen = given or found.wanted
+    if chosen is not None:
+        return WantedVectorIndex(collection, chosen, is_chosen=True)
     default = default_index(collection)
     try:
         value_for(collection, default)
@@ -169,6 +165,5 @@ async def indexes_wanted(connection: Connection, collection: CollectionInfo) -> 
 async def has_rows(connection: Connection, table: sql.Identifier, rows: int) -> bool:
     """Return whether a table has at least this many rows, without counting more."""
     statement = sql.SQL("SELECT count(*) FROM (SELECT 1 FROM {} LIMIT {}) AS bounded")
-    cursor = await connection.execute(statement.format(table, sql.Literal(rows)))
-    row = await cursor.fetchone()
-    return row is not None and row[0] >= rows
+    (counted,) = await only_row(connection, statement.format(table, sql.Literal(rows)))
+    return bool(counted >= rows)

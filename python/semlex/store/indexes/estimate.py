@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from psycopg import sql
 
 from semlex.store.indexes.options import HnswIndex, IvfflatIndex, default_lists
+from semlex.store.postgres.connection import Connection, only_row
 from semlex.store.postgres.server_info import machine_memory
 from semlex.store.schema.names import oid_of, stored_in
 
 if TYPE_CHECKING:
     from semlex.store.indexes.catalog import IndexedValue
-    from semlex.store.postgres.connection import Connection
     from semlex.store.schema.collection import CollectionInfo
 
 MIB = 1024 * 1024
@@ -124,7 +124,8 @@ async def estimate_build(
 
 async def _read_server(connection: Connection, collection: CollectionInfo) -> _Server:
     table = collection.names.embedding(collection.vectors.version)
-    cursor = await connection.execute(
+    row = await only_row(
+        connection,
         sql.SQL(
             "SELECT (SELECT count(*) FROM {table}), "
             "(SELECT sum(pg_catalog.pg_relation_size(l.oid))::bigint / 8192 FROM {stored}), "
@@ -132,10 +133,9 @@ async def _read_server(connection: Connection, collection: CollectionInfo) -> _S
             "pg_catalog.pg_size_bytes(pg_catalog.current_setting('shared_buffers')), "
             "least(pg_catalog.current_setting('max_parallel_maintenance_workers')::int, "
             "pg_catalog.current_setting('max_parallel_workers')::int)"
-        ).format(table=table, stored=stored_in(oid_of(table)))
+        ).format(table=table, stored=stored_in(oid_of(table))),
     )
-    row = await cursor.fetchone()
-    return _Server(*(row or (0, 0, 0, 0, 0)))
+    return _Server(*row)
 
 
 def value_bytes(value: IndexedValue) -> int:

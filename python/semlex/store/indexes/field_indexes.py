@@ -69,13 +69,13 @@ def checked_index(field: Field, of: object) -> FieldIndex:
     of = of if isinstance(of, str) else _shown(of)
     if field.is_own:
         if field.path[0] not in _TIMES:
-            raise refusal("name", "wrong_type", "a field of the metadata, @created or @updated", "another one")
+            raise refusal("name", "wrong_type", "a field of the metadata, @created or @updated", str(field))
         if of != "instant":
             raise refusal("type", "wrong_type", f"'instant', the only kind of {field}", _shown(of))
         return FieldIndex(field, "instant")
     size = sum(len(part.encode()) for part in field.path)
     if size > MAX_PATH_BYTES:
-        raise refusal("name", "too_long", f"{MAX_PATH_BYTES} bytes, because the field has an index", f"{size} bytes")
+        raise refusal("name", "too_long", f"{MAX_PATH_BYTES} bytes to be indexed", f"{size} bytes")
     for known in _METADATA_TYPES:
         if of == known:
             return FieldIndex(field, known)

@@ -50,7 +50,7 @@ class HnswIndex:
 
 @dataclass(frozen=True, slots=True)
 class IvfflatIndex:
-    """An IVFFlat index: lists around centres; quicker and smaller to build than a graph, but slower to search.
+    """An IVFFlat index: lists around centres; smaller and quicker to build than a graph, but slower to search.
 
     It is made for the existing rows: build it after the load, and again when the collection has grown much.
 

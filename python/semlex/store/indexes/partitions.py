@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from psycopg import sql
 
 from semlex.store.indexes.catalog import searched_tables
+from semlex.store.postgres.connection import Connection, only_row
 from semlex.store.postgres.settings import set_for_session
 from semlex.store.schema.locks import between_searches, lock_briefly
 from semlex.store.schema.names import Names, TableIndex, oid_of
@@ -22,7 +23,6 @@ from semlex.store.schema.names import Names, TableIndex, oid_of
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.schema.collection import CollectionInfo
 
@@ -80,9 +80,8 @@ class PartitionedBuild:
         cursor = await connection.execute(_LACKING.format(table=oid_of(self.index.table), index=oid_of(self._name)))
         lacking = [name for (name,) in await cursor.fetchall()]
         left = len(lacking)
-        cursor = await connection.execute(_MEANS)
-        workers, memory = await cursor.fetchone() or (0, 0)
-        number = max(1, min(len(lacking), 1 + workers))
+        workers, memory = await only_row(connection, _MEANS)
+        number = max(1, min(left, 1 + workers))
         settings: dict[str, str | int] = {
             "max_parallel_maintenance_workers": 0,
             "maintenance_work_mem": f"{memory // number}kB",

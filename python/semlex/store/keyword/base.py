@@ -12,7 +12,7 @@ from psycopg import sql
 
 from semlex import _core
 from semlex.errors import ConfigurationError, DamagedSegmentError
-from semlex.store.query.leg import Key, Statement, key_arrays
+from semlex.store.query.leg import NUMBERED_KEYS, Key, Statement, key_arrays
 from semlex.types.queries import MAX_QUERY_BYTES
 
 if TYPE_CHECKING:
@@ -120,9 +120,8 @@ PLAIN = _core.Analyzer("simple", stop_words=False)
 # More terms than the longest query has: nothing is cut.
 MAX_CONDITIONS = 4 * MAX_QUERY_BYTES
 TEXTS = sql.SQL(
-    "SELECT c.language, c.context, c.chunk_text FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
-    "WITH ORDINALITY AS k(document_id, chunk_id, number) "
-    "LEFT JOIN {chunk} AS c USING (document_id, chunk_id) ORDER BY k.number"
+    "SELECT c.language, c.context, c.chunk_text FROM {keys} LEFT JOIN {chunk} AS c USING (document_id, chunk_id) "
+    "ORDER BY k.number"
 )
 # Language, context and text of a chunk; nothing of one that is gone.
 Row = tuple[str | None, str | None, str | None]
@@ -130,7 +129,7 @@ Row = tuple[str | None, str | None, str | None]
 
 def texts_of(names: Names, keys: Sequence[Key]) -> Statement:
     """Return the statement that reads the `Row` of each chunk, in the order of `keys`."""
-    return Statement(TEXTS.format(chunk=names.chunk), key_arrays(keys))
+    return Statement(TEXTS.format(keys=NUMBERED_KEYS, chunk=names.chunk), key_arrays(keys))
 
 
 # What makes a query a sentence or a command line, in which dashes and quotes are words, not operators.

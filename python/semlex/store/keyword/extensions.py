@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from semlex.errors import UnsupportedServerError
 from semlex.store.keyword.base import MAX_TERMS, terms_cut
+from semlex.store.postgres.connection import Connection, only_row
 from semlex.store.query.leg import PlainKeywordLeg
 
 if TYPE_CHECKING:
-    from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.snapshot import Snapshot
 
 # Name of the extension -> the oldest version whose SQL is the one that is used here.
@@ -50,26 +50,18 @@ class Extension:
             )
         return None
 
-    def refuse(self) -> NoReturn:
-        """Raise the error that says why the extension cannot be used."""
-        raise UnsupportedServerError(self.problem or f"the extension {self.name} cannot be used here")
-
-    def refusing_leg(self) -> RefusingLeg:
-        """Return a keyword search that raises the extension's error when it runs; vector search still answers."""
-        return RefusingLeg(self)
-
 
 @dataclass(frozen=True, slots=True)
 class RefusingLeg(PlainKeywordLeg):
-    """A keyword search that always fails, because the extension that would run it cannot be used."""
+    """A keyword search that always fails, because an extension cannot be used; vector search still answers."""
 
-    extension: Extension
+    problem: str  # `Extension.problem`
     statements: tuple[()] = ()
 
     async def read(self, snapshot: Snapshot, rows: list[list[Any]]) -> NoReturn:
         """Raise the error that says why the extension cannot be used."""
         del snapshot, rows
-        self.extension.refuse()
+        raise UnsupportedServerError(self.problem)
 
 
 def version_numbers(version: str) -> tuple[int, ...]:
@@ -81,15 +73,15 @@ async def read_extension(connection: Connection, name: str) -> Extension | None:
     """Read the state of the extension of the engine `name`; return None if that engine needs no extension."""
     if name not in OLDEST:
         return None
-    cursor = await connection.execute(
+    found = await only_row(
+        connection,
         "SELECT a.default_version, e.extversion, n.nspname, "
         "%(setting)s::text IS NULL OR current_setting(%(setting)s::text, true) IS NOT NULL "
         "FROM (SELECT 1) AS one LEFT JOIN pg_available_extensions AS a ON a.name = %(name)s "
         "LEFT JOIN pg_extension AS e ON e.extname = %(name)s LEFT JOIN pg_namespace AS n ON n.oid = e.extnamespace",
         {"name": name, "setting": PRELOADED.get(name)},
     )
-    row = await cursor.fetchone()
-    return Extension(name) if row is None else Extension(name, *row)
+    return Extension(name, *found)
 
 
 def first_words(query: str) -> tuple[str, tuple[str, ...]]:

@@ -5,22 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from psycopg import sql
 
-from semlex.errors import ConfigurationError
+from semlex.errors import ConfigurationError, UnsupportedServerError
 from semlex.store.keyword.base import Analyzers
 from semlex.store.keyword.engine import KeywordEngine, LegRequest
-from semlex.store.keyword.extensions import Extension, first_words
-from semlex.store.query.leg import Key, LegPlan, LegResult, PlainKeywordLeg, Scorer, Statement, key_arrays, ranked
+from semlex.store.keyword.extensions import Extension, RefusingLeg, first_words
+from semlex.store.query.leg import GIVEN_KEYS, KeyedScores, PlainKeywordLeg, Scorer, Statement, key_arrays, ranked
 from semlex.store.schema.names import Names, TableIndex
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
     from semlex.store.postgres.snapshot import Snapshot
+    from semlex.store.query.leg import Key, LegPlan, LegResult
 
 INDEX = "keyword_words"
 # Languages that both the extension's stemmers and the server's text-search configurations (for excerpts) know.
@@ -60,7 +58,7 @@ class PgSearchEngine(KeywordEngine):
     def create(self, names: Names) -> Sequence[sql.Composed]:
         """Return the statement that makes the BM25 index."""
         if self._extension.problem is not None:
-            self._extension.refuse()
+            raise UnsupportedServerError(self._extension.problem)
         return tuple(index.create(names) for index in self.indexes(names))
 
     def indexes(self, names: Names) -> Sequence[TableIndex]:
@@ -76,7 +74,7 @@ class PgSearchEngine(KeywordEngine):
         """Plan the search for chunks with any of the words, best score first; ties by key."""
         names, condition = request.collection.names, request.condition
         if self._extension.problem is not None:
-            return self._extension.refusing_leg()
+            return RefusingLeg(self._extension.problem)
         words, warnings = first_words(request.query)
         # The filter and the order are worked off inside the extension, so there are as many rows as exist.
         text = sql.SQL(
@@ -85,31 +83,24 @@ class PgSearchEngine(KeywordEngine):
             "ORDER BY score DESC, c.document_id, c.chunk_id LIMIT %(limit)s"
         ).format(chunk=names.chunk, text=TEXT, condition=condition.expression)
         statement = Statement(text, {"query": words, "limit": request.limit, **condition.parameters})
-        return PgSearchLeg((statement,), PgSearchScorer(names, words), warnings)
+        return PgSearchLeg((statement,), warnings, names, words)
 
 
 @dataclass(frozen=True, slots=True)
-class PgSearchLeg(PlainKeywordLeg):
-    """The planned keyword search of one query."""
+class PgSearchLeg(PlainKeywordLeg, Scorer):
+    """The planned keyword search of one query; its scores are 0 for a chunk without any of the words."""
 
     statements: tuple[Statement]  # one, of rows that `ranked` takes
-    scorer: PgSearchScorer
     warnings: tuple[str, ...]
+    names: Names
+    words: str  # the query as far as it is searched
 
     async def read(self, snapshot: Snapshot, rows: list[list[Any]]) -> LegResult:
         """Return the result of the search."""
         del snapshot
-        return ranked(rows[0], self.scorer, warnings=self.warnings)
+        return ranked(rows[0], self, warnings=self.warnings)
 
-
-@dataclass(frozen=True, slots=True)
-class PgSearchScorer(Scorer):
-    """Computes the keyword scores of given chunks: 0 for one without any of the words, NaN for a deleted one."""
-
-    names: Names
-    words: str  # the query as far as it is searched
-
-    def missing_scores(self, keys: Sequence[Key]) -> PgSearchScores:
+    def missing_scores(self, keys: Sequence[Key]) -> KeyedScores:
         """Read which chunks exist, and the scores of those that contain a word."""
         arrays = key_arrays(keys)
         # The extension adds 1 to the score for a plain condition on a column of its index, hence `const(0)`. The
@@ -121,22 +112,7 @@ class PgSearchScorer(Scorer):
             "AND c.chunk_id OPERATOR(pg_catalog.@@@) pdb.term_set(%(chunk_ids)s::text[])::pdb.const(0)"
         ).format(chunk=self.names.chunk, text=TEXT)
         existing = sql.SQL(
-            "SELECT c.document_id, c.chunk_id, 0::float8 FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
-            "AS k(document_id, chunk_id) JOIN {chunk} AS c USING (document_id, chunk_id)"
-        ).format(chunk=self.names.chunk)
+            "SELECT c.document_id, c.chunk_id, 0::float8 FROM {} JOIN {} AS c USING (document_id, chunk_id)"
+        ).format(GIVEN_KEYS, self.names.chunk)
         statements = Statement(existing, arrays), Statement(scored, {"query": self.words, **arrays})
-        return PgSearchScores(statements, keys)
-
-
-@dataclass(frozen=True, slots=True)
-class PgSearchScores:
-    """The query for scores of given chunks: it reads which chunks exist (score 0), then those with a word."""
-
-    # Of the chunks that exist, and of those that contain a word.
-    statements: tuple[Statement, Statement]
-    keys: Sequence[Key]  # of the requested chunks
-
-    def scores(self, rows: list[list[Any]]) -> NDArray[np.float64]:
-        """Return the scores."""
-        known = {(row[0], row[1]): row[2] for part in rows for row in part}
-        return np.array([known.get(key, np.nan) for key in self.keys], dtype=np.float64)
+        return KeyedScores(statements, keys)

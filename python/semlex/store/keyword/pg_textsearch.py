@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from psycopg import sql
 
+from semlex.errors import UnsupportedServerError
 from semlex.store.keyword.engine import KeywordEngine, LegRequest
-from semlex.store.keyword.extensions import Extension, first_words
+from semlex.store.keyword.extensions import Extension, RefusingLeg, first_words
 from semlex.store.keyword.tsvector import analyzers_of
-from semlex.store.query.leg import Key, LegPlan, LegResult, PlainKeywordLeg, Scorer, Statement, key_arrays, ranked
+from semlex.store.query.leg import GIVEN_KEYS, KeyedScores, PlainKeywordLeg, Scorer, Statement, key_arrays, ranked
 from semlex.store.query.run import fetch
 from semlex.store.schema.names import Names, TableIndex
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
     from semlex.store.postgres.snapshot import Snapshot
+    from semlex.store.query.leg import Key, LegPlan, LegResult
 
 INDEX = "keyword_text"
 # The extension reads no more than this many chunks for one query (TP_MAX_QUERY_LIMIT).
@@ -47,7 +45,7 @@ class PgTextsearchEngine(KeywordEngine):
     def create(self, names: Names) -> Sequence[sql.Composed]:
         """Return the statements that add a generated column (old versions index no expressions) and the BM25 index."""
         if self._extension.problem is not None:
-            self._extension.refuse()
+            raise UnsupportedServerError(self._extension.problem)
         column = sql.SQL(
             "ALTER TABLE {} ADD COLUMN keyword_text text NOT NULL "
             "GENERATED ALWAYS AS (context || E'\\n' || chunk_text) STORED"
@@ -62,7 +60,7 @@ class PgTextsearchEngine(KeywordEngine):
     def leg(self, request: LegRequest) -> LegPlan | None:
         """Plan the search for chunks with any of the words, best score first; ties by key."""
         if self._extension.problem is not None:
-            return self._extension.refusing_leg()
+            return RefusingLeg(self._extension.problem)
         return PgTextsearchLeg(self._extension, request)
 
 
@@ -103,7 +101,7 @@ class PgTextsearchLeg(PlainKeywordLeg, Scorer):
             if large and narrow:
                 found = await fetch(snapshot, self._every_chunk())
             elif large:
-                warning = f"the keyword search checked only the best {MAX_DEPTH} chunks: hits that pass may be missing"
+                warning = f"keyword search checked only the best {MAX_DEPTH:,} chunks: hits that pass may be missing"
                 warnings = (*warnings, warning)
         return ranked(found, self, warnings=warnings)
 
@@ -143,25 +141,9 @@ class PgTextsearchLeg(PlainKeywordLeg, Scorer):
         ).format(distance=self._distance, condition=self._condition.expression, chunk=self._names.chunk)
         return Statement(text, self._parameters)
 
-    def missing_scores(self, keys: Sequence[Key]) -> NumberedScores:
+    def missing_scores(self, keys: Sequence[Key]) -> KeyedScores:
         """Return the query for the scores of given chunks: 0 for one with none of the words, NaN for a deleted one."""
         text = sql.SQL(
-            "SELECT k.number, -({distance}) FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
-            "WITH ORDINALITY AS k(document_id, chunk_id, number) JOIN {chunk} AS c USING (document_id, chunk_id)"
-        ).format(distance=self._distance, chunk=self._names.chunk)
-        return NumberedScores((Statement(text, {**self._parameters, **key_arrays(keys)}),), len(keys))
-
-
-@dataclass(frozen=True, slots=True)
-class NumberedScores:
-    """The query for scores of given chunks, whose rows are a chunk's number, from 1, and the score."""
-
-    statements: tuple[Statement]
-    count: int  # of the requested chunks
-
-    def scores(self, rows: list[list[Any]]) -> NDArray[np.float64]:
-        """Return the scores; NaN for a number that is missing."""
-        made = np.full(self.count, np.nan)
-        for number, score in rows[0]:
-            made[number - 1] = score
-        return made
+            "SELECT c.document_id, c.chunk_id, -({}) FROM {} JOIN {} AS c USING (document_id, chunk_id)"
+        ).format(self._distance, GIVEN_KEYS, self._names.chunk)
+        return KeyedScores((Statement(text, {**self._parameters, **key_arrays(keys)}),), keys)

@@ -14,7 +14,7 @@ from psycopg import sql
 from semlex.errors import ConfigurationError
 from semlex.store.keyword.base import MAX_TERMS, Analyzers, terms_cut
 from semlex.store.keyword.engine import KeywordEngine, LegRequest
-from semlex.store.query.leg import KnownScores, PlainKeywordLeg, Scorer, Statement, ranked, scores_by_key
+from semlex.store.query.leg import NUMBERED_KEYS, KnownScores, PlainKeywordLeg, Scorer, Statement, ranked, scores_by_key
 from semlex.store.schema.names import Names, TableIndex
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class TsvectorEngine(KeywordEngine):
         self._config = sql.SQL("{}::regconfig").format(sql.Literal(f"pg_catalog.{language}"))
 
     def create(self, names: Names) -> Sequence[sql.Composed]:
-        """Add the generated column. With ``context``, titles and heading path are searched, too."""
+        """Return the statement that adds the generated column of words; titles and headings are searched, too."""
         return (
             sql.SQL(
                 "ALTER TABLE {} ADD COLUMN text_search tsvector "
@@ -93,10 +93,8 @@ class TsvectorEngine(KeywordEngine):
         ).format(**parts)
         of_others = sql.SQL(
             "{asked} SELECT CASE WHEN c.text_search @@ asked.terms THEN {score} WHEN c.chunk_id IS NOT NULL THEN 0 END "
-            "FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
-            "WITH ORDINALITY AS k(document_id, chunk_id, number) "
-            "CROSS JOIN asked LEFT JOIN {chunk} AS c USING (document_id, chunk_id) ORDER BY k.number"
-        ).format(**parts)
+            "FROM {keys} CROSS JOIN asked LEFT JOIN {chunk} AS c USING (document_id, chunk_id) ORDER BY k.number"
+        ).format(**parts, keys=NUMBERED_KEYS)
         count = sql.SQL("SELECT count(*) FROM unnest(to_tsvector({}, %(query)s))").format(self._config)
         parameters = {"query": query, "limit": request.limit, **condition.parameters}
         statements = (Statement(count, {"query": query}), Statement(statement, parameters))

@@ -17,7 +17,9 @@ from semlex.store.postgres.errors import translate
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+
+    from psycopg.abc import Query
 
 
 Connection = psycopg.AsyncConnection[Any]
@@ -193,6 +195,15 @@ async def own_connection(url: str, timeout: float) -> AsyncIterator[Connection]:
         yield connection
     finally:
         await connection.close()
+
+
+async def only_row(
+    connection: Connection, statement: Query, values: Sequence[Any] | Mapping[str, Any] | None = None
+) -> tuple[Any, ...]:
+    """Return the row of a statement that always returns exactly one."""
+    cursor = await connection.execute(statement, values)
+    rows: list[tuple[Any, ...]] = await cursor.fetchall()
+    return rows[0]
 
 
 Pooling = Literal["none", "session", "transaction"]

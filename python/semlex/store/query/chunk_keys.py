@@ -8,7 +8,7 @@ from uuid import UUID
 
 from semlex import _core
 
-# What `indexed_chunk_id` makes.
+# The form of the ids that `indexed_chunk_id` makes.
 _INDEXED = re.compile("[0-9a-f]{32}-[0-9a-f]{16}(-[1-9][0-9]*)?").fullmatch
 DASH = 32
 
@@ -32,7 +32,7 @@ def is_indexed(chunk_id: str) -> bool:
 
 
 def indexed_keys(chunk_ids: Iterable[str]) -> list[tuple[UUID, str]]:
-    """Return the keys of those chunks whose ids are of an indexed document."""
+    """Return the keys of those chunks that, by their ids, belong to an indexed document."""
     return [(UUID(hex=one[:32]), one) for one in chunk_ids if is_indexed(one)]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from functools import cached_property, lru_cache, partial
+from functools import cache, lru_cache, partial
 from itertools import compress
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -15,10 +15,11 @@ from psycopg import AsyncCursor, sql
 from semlex import _core
 from semlex.store.descriptions import without_line
 from semlex.store.keyword.base import MAX_TERMS
+from semlex.store.postgres.connection import Connection, only_row
 from semlex.store.postgres.settings import cursor_with_times
 from semlex.store.query.chunk_keys import chunk_keys, indexed_keys, is_indexed, keys_of
 from semlex.store.query.filters import Filter, with_rows
-from semlex.store.query.leg import BestRows, Key, Statement, key_arrays
+from semlex.store.query.leg import GIVEN_KEYS, BestRows, Key, Statement, key_arrays
 from semlex.store.query.run import fetch, measure, size_seen
 from semlex.store.query.score_calibration import binary_vectors, vectors_by_key
 from semlex.store.write.copy import array_text
@@ -30,37 +31,14 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.query.rows import RowColumns
     from semlex.store.schema.collection import CollectionInfo
     from semlex.store.schema.names import Names
 
 
-class Excerpts:
-    """The excerpts of all hits of a search, which are made together when the first excerpt is asked for."""
-
-    def __init__(
-        self,
-        query: str | None,
-        texts: Sequence[str],
-        languages: Sequence[str | None],
-        analyzer_for: Callable[[str | None], _core.Analyzer | None],
-    ) -> None:
-        self._texts = texts
-        self._make = partial(excerpts_of, query, texts, languages, analyzer_for)
-
-    def text(self, row: int) -> str:
-        """Return text number `row` in full."""
-        return self._texts[row]
-
-    def of(self, row: int) -> tuple[str, int | None]:
-        """Return the excerpt of text number `row`, and the position of the first matched word in the text, or None."""
-        return self._made[row]
-
-    @cached_property
-    def _made(self) -> list[tuple[str, int | None]]:
-        return self._make()
+# An excerpt, and the position in the text of its first matched word, or None.
+Excerpt = tuple[str, int | None]
 
 
 def excerpts_of(
@@ -68,9 +46,9 @@ def excerpts_of(
     texts: Sequence[str],
     languages: Sequence[str | None],
     analyzer_for: Callable[[str | None], _core.Analyzer | None],
-) -> list[tuple[str, int | None]]:
-    """Return the excerpt of each text, and the position of the first matched word in the text, or None."""
-    found: list[tuple[str, int | None]] = [("", None)] * len(texts)
+) -> list[Excerpt]:
+    """Return the excerpt of each text."""
+    found: list[Excerpt] = [("", None)] * len(texts)
     for language in set(languages):
         rows = [row for row, own in enumerate(languages) if own == language]
         analyzer = None if query is None else analyzer_for(language)
@@ -87,6 +65,7 @@ COLUMNS = sql.SQL(
     "c.document_id, c.chunk_id, c.chunk_text, c.metadata::pg_catalog.text, c.parent_chunk_id, "
     "c.created_at, c.updated_at, c.source_document, c.chapter_title, c.section_title, c.subsection_title, "
     "c.char_start, c.char_end, c.line, c.page, c.place, c.child_ids, c.timestamp_start, c.timestamp_end, {place}"
+    "{row_columns}, c.keyword_id, c.language"
 )
 LARGE_COLUMNS, PLACE_COLUMN = (2, 3), 15
 FROM_PLACE = 5  # columns from the place to the last one
@@ -103,24 +82,18 @@ PLACE = sql.SQL(
     "JOIN {source} AS s ON s.source_id OPERATOR(pg_catalog.=) d.source_id "
     "WHERE d.document_id OPERATOR(pg_catalog.=) c.document_id)"
 )
-HIT_COLUMNS = sql.SQL("{columns}{row_columns}, c.keyword_id, c.language")
 
 
-def _columns(names: Names, *, has_places: bool) -> sql.Composed:
+def _columns(names: Names, columns: RowColumns | None = None, *, has_places: bool) -> sql.Composed:
     # Planning the join with the sources takes longer than all the rest; chunks of added documents have none.
     place = PLACE.format(document=names.document, source=names.source) if has_places else sql.SQL("NULL")
-    return COLUMNS.format(place=place)
+    return COLUMNS.format(place=place, row_columns=sql.SQL("") if columns is None else columns.selected)
 
 
 def _hits(names: Names, columns: RowColumns | None, *, has_places: bool) -> sql.Composed:
-    return sql.SQL(
-        "SELECT {columns} FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
-        "AS k(document_id, chunk_id) JOIN {chunk} AS c USING (document_id, chunk_id){rows}"
-    ).format(
-        columns=HIT_COLUMNS.format(
-            columns=_columns(names, has_places=has_places),
-            row_columns=sql.SQL("") if columns is None else columns.selected,
-        ),
+    return sql.SQL("SELECT {columns} FROM {keys} JOIN {chunk} AS c USING (document_id, chunk_id){rows}").format(
+        columns=_columns(names, columns, has_places=has_places),
+        keys=GIVEN_KEYS,
         chunk=names.chunk,
         rows=sql.SQL("") if columns is None else columns.joined,
     )
@@ -133,16 +106,13 @@ def _plain_hits(names: Names, *, has_places: bool) -> bytes:
 
 @lru_cache(maxsize=256)
 def _numbered_hits(names: Names, *, has_places: bool) -> bytes:
-    return (
-        sql.SQL("SELECT {columns} FROM {chunk} AS c WHERE c.keyword_id = ANY(%(numbers)s::int8[])")
-        .format(columns=sql.SQL(_hit_columns(names, has_places=has_places).decode()), chunk=names.chunk)
-        .as_bytes()
-    )
+    statement = sql.SQL("SELECT {} FROM {} AS c WHERE c.keyword_id = ANY(%(numbers)s::int8[])")
+    return statement.format(_columns(names, has_places=has_places), names.chunk).as_bytes()
 
 
 @lru_cache(maxsize=256)
 def _hit_columns(names: Names, *, has_places: bool) -> bytes:
-    return HIT_COLUMNS.format(columns=_columns(names, has_places=has_places), row_columns=sql.SQL("")).as_bytes()
+    return _columns(names, has_places=has_places).as_bytes()
 
 
 def best_rows(names: Names, count: int, *, has_places: bool) -> BestRows | None:
@@ -192,10 +162,11 @@ async def load_results(
         is_there = [hit.table not in columns.tables or hit.columns is not None for hit in results]
         rows, results = list(compress(rows, is_there)), list(compress(results, is_there))
     texts, languages = [hit.content for hit in results], [row[-1] for row in rows]
-    excerpts = Excerpts(query, texts, languages, collection.keyword.analyzer_for)
+    # All are made together when the first one is asked for.
+    excerpts = cache(partial(excerpts_of, query, texts, languages, collection.keyword.analyzer_for))
     for number, (hit, row) in enumerate(zip(results, rows, strict=True)):
         at = StoredPlace.of(row[PLACE_COLUMN])
-        show_when_read(hit, partial(_show, excerpts, number, at, hit.line, hit.page))
+        show_when_read(hit, partial(_show, excerpts, number, texts[number], at, hit.line, hit.page))
     if postings is not None:
         shares = postings.coverage(np.array([row[-2] for row in rows], dtype=np.int64))
         for hit, share in zip(results, shares.tolist(), strict=True):
@@ -226,12 +197,14 @@ async def _hit_rows(
     return await fetch(snapshot, Statement(text, values, large_columns=LARGE_COLUMNS), is_last=is_last)
 
 
-def _show(excerpts: Excerpts, number: int, at: StoredPlace, line: int | None, page: int | None) -> Shown:
+def _show(  # noqa: PLR0917 - as `partial` binds them
+    excerpts: Callable[[], list[Excerpt]], number: int, text: str, at: StoredPlace, line: int | None, page: int | None
+) -> Shown:
     """Return a hit's excerpt, and the place in the file of the first matched word, else of the chunk's beginning."""
-    excerpt, match = excerpts.of(number)
+    excerpt, match = excerpts()[number]
     if match is None or not at.for_people(line, page):
         return Shown(excerpt, None, page, at.row, at.for_people(line, page))
-    found = at.at(excerpts.text(number)[:match], line, page)
+    found = at.at(text[:match], line, page)
     match_line = found.line if page is None and at.row is None else None
     return Shown(excerpt, match_line, found.page, found.row, place_of(*found))
 
@@ -281,13 +254,7 @@ async def fetch_documents(
     connection: Connection, collection: CollectionInfo, chunk_ids: Sequence[str]
 ) -> dict[str, StoredChunk]:
     """Return chunks by id; missing ones are left out."""
-    statement = sql.SQL(
-        "SELECT {columns}, c.language "
-        "FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) AS k(document_id, chunk_id) "
-        "JOIN {chunk} AS c USING (document_id, chunk_id)"
-    ).format(
-        columns=_columns(collection.names, has_places=any(map(is_indexed, chunk_ids))), chunk=collection.names.chunk
-    )
+    statement = _plain_hits(collection.names, has_places=any(map(is_indexed, chunk_ids)))
     cursor = cursor_with_times(connection)
     rows = await _rows(cursor, statement, key_arrays(keys_of(chunk_ids)), len(chunk_ids))
     return {row[1]: _chunk(row) for row in rows}
@@ -297,13 +264,12 @@ async def fetch_vectors(
     connection: Connection, collection: CollectionInfo, chunk_ids: Sequence[str]
 ) -> dict[str, NDArray[np.float32]]:
     """Return the vectors of chunks by id, float32 of shape (d,); chunks without one are left out."""
-    embedding = collection.embedding
-    if embedding is None:
+    if collection.embedding is None:
         return {}
-    statement = vectors_by_key(collection, embedding)
-    cursor = await connection.cursor(binary=True).execute(statement, key_arrays(keys_of(chunk_ids)))
+    cursor = connection.cursor(binary=True)
+    await cursor.execute(vectors_by_key(collection), key_arrays(keys_of(chunk_ids)))
     rows = await cursor.fetchall()
-    vectors = binary_vectors(rows, embedding)
+    vectors = binary_vectors(rows, collection)
     return {row[2]: vector for row, vector in zip(rows, vectors, strict=True)}
 
 
@@ -314,7 +280,7 @@ async def list_chunks(
     condition = await with_rows(connection, collection.names, condition)
     begin = sql.SQL("AND (c.document_id, c.chunk_id) > (%(document_id)s, %(chunk_id)s)")
     statement = sql.SQL(
-        "SELECT {columns}, c.language FROM {chunk} AS c WHERE {condition} {begin} "
+        "SELECT {columns} FROM {chunk} AS c WHERE {condition} {begin} "
         "ORDER BY c.document_id, c.chunk_id LIMIT %(limit)s"
     ).format(
         columns=_columns(collection.names, has_places=True),
@@ -337,10 +303,8 @@ async def documents_of(
     # of its own.
     cursor = await connection.cursor(binary=True).execute(
         sql.SQL(
-            "SELECT c.document_id, c.chunk_id, c.source_document "
-            "FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) AS k(document_id, chunk_id) "
-            "JOIN {} AS c USING (document_id, chunk_id)"
-        ).format(collection.names.chunk),
+            "SELECT c.document_id, c.chunk_id, c.source_document FROM {} JOIN {} AS c USING (document_id, chunk_id)"
+        ).format(GIVEN_KEYS, collection.names.chunk),
         key_arrays(keys),
     )
     rows = await cursor.fetchall()
@@ -355,9 +319,9 @@ async def cut_contexts(connection: Connection, collection: CollectionInfo, keys:
     """Return the contexts, without chunk descriptions, of those chunks that were split from a document, by chunk id."""
     cursor = await connection.cursor(binary=True).execute(
         sql.SQL(
-            "SELECT c.chunk_id, c.context, c.content_hash FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
-            "AS k(document_id, chunk_id) JOIN {} AS c USING (document_id, chunk_id) WHERE c.char_start IS NOT NULL"
-        ).format(collection.names.chunk),
+            "SELECT c.chunk_id, c.context, c.content_hash FROM {} JOIN {} AS c USING (document_id, chunk_id) "
+            "WHERE c.char_start IS NOT NULL"
+        ).format(GIVEN_KEYS, collection.names.chunk),
         key_arrays(keys),
     )
     return {chunk_id: without_line(context, found) for chunk_id, context, found in await cursor.fetchall()}
@@ -367,6 +331,5 @@ async def count_chunks(connection: Connection, collection: CollectionInfo, condi
     """Return the number of chunks that pass a filter."""
     condition = await with_rows(connection, collection.names, condition)
     statement = sql.SQL("SELECT count(*) FROM {} AS c WHERE {}").format(collection.names.chunk, condition.expression)
-    cursor = await connection.execute(statement, condition.parameters)
-    row = await cursor.fetchone()
-    return int(row[0]) if row else 0
+    (counted,) = await only_row(connection, statement, condition.parameters)
+    return int(counted)

@@ -12,7 +12,7 @@ from semlex.errors import ConfigurationError
 from semlex.store.postgres.settings import cursor_with_times
 from semlex.store.query.chunk_keys import keys_of
 from semlex.store.query.filters import is_of_document
-from semlex.store.query.leg import Key, key_arrays
+from semlex.store.query.leg import GIVEN_KEYS, Key, key_arrays
 from semlex.store.write.sources import OF_TABLES, is_present, read_sources, unknown_source
 
 if TYPE_CHECKING:
@@ -105,13 +105,12 @@ def without_line(name: str) -> str:
 
 async def _chunks_with_id(connection: Connection, names: Names, name: str) -> NamedDocument | None:
     cursor = await connection.cursor(binary=True).execute(
-        sql.SQL(
-            "SELECT c.document_id, c.chunk_id FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
-            "AS k(document_id, chunk_id) JOIN {} AS c USING (document_id, chunk_id)"
-        ).format(names.chunk),
+        sql.SQL("SELECT c.document_id, c.chunk_id FROM {} JOIN {} AS c USING (document_id, chunk_id)").format(
+            GIVEN_KEYS, names.chunk
+        ),
         key_arrays(keys_of([name])),
     )
-    keys = [(row[0], row[1]) for row in await cursor.fetchall()]
+    keys = await cursor.fetchall()
     return NamedDocument(name, tuple(keys)) if keys else None
 
 
@@ -127,7 +126,7 @@ async def _document(
         ).format(names.document, names.source),
         {"uris": [name, *(uri for _, uri in places)], "name": name},
     )
-    rows = [(key, source, uri) for key, source, uri in await cursor.fetchall()]
+    rows = await cursor.fetchall()
     meant = [
         [row for row in rows if row[2] == name],
         [row for row in rows if (row[1], row[2]) in places],
@@ -180,7 +179,7 @@ async def _added(connection: Connection, names: Names, name: str) -> list[Key]:
         ).format(names.chunk, is_of_document(sql.SQL("%(name)s::text")), names.document),
         {"name": name},
     )
-    return [(row[0], row[1]) for row in await cursor.fetchall()]
+    return await cursor.fetchall()
 
 
 async def read_records(connection: Connection, names: Names) -> Records:

@@ -10,7 +10,7 @@ from psycopg import sql
 from semlex.filters.fields import OWN, ROW
 from semlex.store.postgres.settings import cursor_with_times
 from semlex.store.query.filters import OWN_COLUMNS, Filter
-from semlex.store.query.leg import Key, Statement, key_arrays
+from semlex.store.query.leg import GIVEN_KEYS, NUMBERED_KEYS, Key, Statement, key_arrays
 from semlex.store.query.rows import live_row, read_live_tables, seen_row
 from semlex.store.query.run import fetch
 from semlex.store.query.vector import vector_leg
@@ -24,19 +24,6 @@ if TYPE_CHECKING:
     from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.schema.collection import CollectionInfo
 
-_CHUNKS = sql.SQL(
-    "unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) WITH ORDINALITY AS k(document_id, chunk_id, number) "
-    "JOIN {chunk} AS c USING (document_id, chunk_id)"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class ChunkFacts:
-    """A chunk, and whether it passes a filter."""
-
-    key: Key
-    passes: bool  # whether it passes the filter
-
 
 @dataclass(frozen=True, slots=True)
 class VectorRank:
@@ -47,15 +34,16 @@ class VectorRank:
     rank: int  # among all vectors whose chunk passes the filter, from 1
 
 
-async def read_facts(
+async def read_passes(
     snapshot: Snapshot, collection: CollectionInfo, condition: Filter, keys: Sequence[Key]
-) -> list[ChunkFacts]:
+) -> dict[Key, bool]:
     """Return for each of these chunks, in the order of `keys`, whether it passes; chunks that are gone are left out."""
-    text = sql.SQL("SELECT c.document_id, c.chunk_id, {passes} IS TRUE FROM {chunks} ORDER BY k.number").format(
-        passes=condition.expression, chunks=_CHUNKS.format(chunk=collection.names.chunk)
-    )
+    text = sql.SQL(
+        "SELECT c.document_id, c.chunk_id, {} IS TRUE FROM {} JOIN {} AS c USING (document_id, chunk_id) "
+        "ORDER BY k.number"
+    ).format(condition.expression, NUMBERED_KEYS, collection.names.chunk)
     rows = await fetch(snapshot, Statement(text, {**condition.parameters, **key_arrays(keys)}))
-    return [ChunkFacts((row[0], row[1]), row[2]) for row in rows]
+    return {(document_id, chunk_id): passes for document_id, chunk_id, passes in rows}
 
 
 async def read_fields(
@@ -66,12 +54,14 @@ async def read_fields(
     tables = await read_live_tables(snapshot.connection, names) if with_rows else ()
     own = [name for name in OWN if name != "document"]
     text = sql.SQL(
-        "SELECT c.metadata, {row}, {columns} FROM {chunks} LEFT JOIN {document} AS d ON d.document_id = c.document_id "
+        "SELECT c.metadata, {row}, {columns} FROM {keys} JOIN {chunk} AS c USING (document_id, chunk_id) "
+        "LEFT JOIN {document} AS d ON d.document_id = c.document_id "
         "LEFT JOIN {source} AS s ON s.source_id = d.source_id ORDER BY k.number"
     ).format(
         row=live_row(tables),
         columns=sql.SQL(", ").join([*(OWN_COLUMNS[name] for name in own), sql.SQL("c.document_id")]),
-        chunks=_CHUNKS.format(chunk=names.chunk),
+        keys=NUMBERED_KEYS,
+        chunk=names.chunk,
         document=names.document,
         source=names.source,
     )
@@ -93,9 +83,8 @@ async def vector_rank(
     # Adding zero keeps the planner off the vector index, which would stop early.
     nearest = sql.SQL(
         "SELECT e.document_id, e.chunk_id, ({distance}) + 0.0::float8 "
-        "FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) AS k(document_id, chunk_id) "
-        "JOIN {embedding} AS e USING (document_id, chunk_id) ORDER BY 3, 1, 2 LIMIT 1"
-    ).format(**scorer.parts)
+        "FROM {keys} JOIN {embedding} AS e USING (document_id, chunk_id) ORDER BY 3, 1, 2 LIMIT 1"
+    ).format(**scorer.parts, keys=GIVEN_KEYS)
     rows = await fetch(snapshot, Statement(nearest, {**scorer.vector, **key_arrays(keys)}))
     if not rows:
         return None

@@ -12,15 +12,15 @@ from psycopg import sql
 from semlex.filters.fields import MAX_PATH_PARTS, OWN, Field
 from semlex.filters.tree import OPERATORS
 from semlex.store.indexes.field_indexes import read_field_indexes
-from semlex.store.query.filters import OWN_COLUMNS, Filter, constant_path, parse_filters, value_at
-from semlex.store.query.leg import Key, key_arrays
+from semlex.store.postgres.connection import Connection, only_row
+from semlex.store.query.filters import ELEMENTS, OWN_COLUMNS, Filter, constant_path, parse_filters, value_at
+from semlex.store.query.leg import GIVEN_KEYS, Key, key_arrays
 from semlex.store.query.selection import sampled_chunks
 from semlex.types.fields import Facet, FacetValue, FieldSummaries, FieldSummary
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from semlex.store.postgres.connection import Connection
     from semlex.store.schema.names import Names
 
 
@@ -42,10 +42,7 @@ _COUNTS = sql.SQL(
     'ORDER BY v.chunks DESC, v.value::text COLLATE "C"'
 )
 _CHUNKS = sql.SQL("{chunk} AS c")
-_SOME_CHUNKS = sql.SQL(
-    "unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) AS k(document_id, chunk_id) "
-    "JOIN {chunk} AS c ON c.document_id = k.document_id AND c.chunk_id = k.chunk_id"
-)
+_SOME_CHUNKS = sql.SQL("{keys} JOIN {chunk} AS c ON c.document_id = k.document_id AND c.chunk_id = k.chunk_id")
 # Fields in other tables.
 _BESIDE = {
     "title": sql.SQL("JOIN {document} AS d ON d.document_id = c.document_id"),
@@ -66,10 +63,10 @@ async def count_values(
 ) -> tuple[dict[str, Facet], int]:
     """Return the values of each field with their counts, and how many chunks were counted."""
     # The transaction must have one snapshot.
-    chunks = (_CHUNKS if keys is None else _SOME_CHUNKS).format(chunk=names.chunk)
+    chunks = (_CHUNKS if keys is None else _SOME_CHUNKS).format(keys=GIVEN_KEYS, chunk=names.chunk)
     values: dict[str, Any] = condition.parameters | ({} if keys is None else key_arrays(keys))
     counting = sql.SQL("SELECT count(*) FROM {} WHERE {}").format(chunks, condition.expression)
-    counted = await (await connection.execute(counting, values)).fetchone()
+    (counted,) = await only_row(connection, counting, values)
     facets = {}
     for name, one in fields.items():
         beside = _BESIDE.get(one.path[0]) if one.is_own else None
@@ -81,7 +78,7 @@ async def count_values(
         rows = await (await connection.execute(statement, values | bound)).fetchall()
         listed = [FacetValue(value, count) for _, value, count in rows if count is not None]
         facets[name] = Facet(name, listed, rows[0][0] - len(listed))
-    return facets, 0 if counted is None else int(counted[0])
+    return facets, counted
 
 
 def _value(one: Field) -> sql.Composable:
@@ -102,7 +99,6 @@ SHOWN_CHARACTERS = 40
 _WORDS = {"string": "text", "array": "list"}
 
 _OBJECT = sql.SQL("jsonb_each(CASE WHEN jsonb_typeof({value}) = 'object' THEN {value} ELSE '{{}}' END)")
-_ELEMENTS = sql.SQL("jsonb_array_elements(CASE WHEN jsonb_typeof({value}) = 'array' THEN {value} ELSE '[]' END)")
 # Every value of the sample with its path, and the paths that occur most; lists are not entered.
 _NODES = sql.SQL(
     "WITH RECURSIVE node(path, value) AS ("
@@ -137,7 +133,7 @@ class FieldSample:
 
     names: Names
     chunks: int
-    are_all: bool  # whether the collection has no others
+    are_all: bool  # whether these are all chunks of the collection
 
     @property
     def source(self) -> sql.Composable:
@@ -152,7 +148,7 @@ class FieldSample:
             inner=_OBJECT.format(value=sql.SQL("n.value")),
             depth=sql.Literal(MAX_PATH_PARTS),
             limit=sql.Literal(MAX_FIELDS),
-            elements=_ELEMENTS.format(value=sql.SQL("node.value")),
+            elements=ELEMENTS.format(value=sql.SQL("node.value")),
         )
 
 
@@ -165,7 +161,8 @@ def _bounded(names: Names, chunks: int) -> sql.Composable:
 async def take_field_sample(connection: Connection, names: Names) -> FieldSample:
     """Choose the sample: 10,000 chunks on random pages, fewer if their metadata is large."""
     # The transaction must have one snapshot.
-    cursor = await connection.execute(
+    chunks, there = await only_row(
+        connection,
         sql.SQL(
             "SELECT count(*) FILTER (WHERE size <= {bytes} OR place = 1), "
             "(SELECT count(*) FROM (SELECT FROM {chunk} LIMIT {more}) AS bounded) FROM ("
@@ -176,10 +173,8 @@ async def take_field_sample(connection: Connection, names: Names) -> FieldSample
             chunk=names.chunk,
             more=sql.Literal(SAMPLE_CHUNKS + 1),
             sample=_bounded(names, SAMPLE_CHUNKS),
-        )
+        ),
     )
-    row = await cursor.fetchone()
-    chunks, there = row or (0, 0)
     return FieldSample(names, chunks, chunks == there)
 
 
@@ -221,8 +216,7 @@ async def _count_own(connection: Connection, sample: FieldSample) -> dict[Field,
         for name, kind in OWN.items()
     ]
     counts = sql.SQL(", ").join(sql.SQL("count(*) FILTER (WHERE {})").format(one) for one in conditions)
-    cursor = await connection.execute(sql.SQL("SELECT {} FROM {}").format(counts, sample.source))
-    row = await cursor.fetchone() or ()
+    row = await only_row(connection, sql.SQL("SELECT {} FROM {}").format(counts, sample.source))
     return {Field((name,), is_own=True): ({kind: n}, {}) for (name, kind), n in zip(OWN.items(), row, strict=True)}
 
 

@@ -6,7 +6,7 @@ import contextlib
 import logging
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, LiteralString
 
 from psycopg import sql
 
@@ -58,29 +58,24 @@ OWN_COLUMNS = {
 
 
 def text_hash(text: sql.Composable) -> sql.Composed:
-    """Return SQL of a hash of a text, for the index on documents' names: a B-tree refuses long texts."""
+    """Return SQL of the hash of a text by which the names of documents are indexed."""
     # A B-tree of the texts refuses long ones. A hash index reads all equal entries for each new one.
     return sql.SQL("pg_catalog.hashtextextended({}, 0)").format(text)
-
-
-_OF_DOCUMENT = sql.SQL("({column_hash} = {value_hash} AND {column} = {value})")
-_OF_ONE_DOCUMENT = sql.SQL(
-    "({column_hash} = ANY(ARRAY(SELECT {value_hash} FROM unnest({values}) AS given(value))) "
-    "AND {column} = ANY({values}))"
-)
 
 
 def is_of_document(value: sql.Composable) -> sql.Composed:
     """Return SQL of whether a chunk's document has this name, in a form that the index on names serves."""
     column = OWN_COLUMNS["source_document"]
-    return _OF_DOCUMENT.format(column=column, column_hash=text_hash(column), value=value, value_hash=text_hash(value))
+    return sql.SQL("({} = {} AND {} = {})").format(text_hash(column), text_hash(value), column, value)
 
 
 def is_of_one_document(values: sql.Composable) -> sql.Composed:
     """Return SQL of whether a chunk's document has one of these names, in a form that the index on names serves."""
     column = OWN_COLUMNS["source_document"]
-    value_hash = text_hash(sql.SQL("given.value"))
-    return _OF_ONE_DOCUMENT.format(column=column, column_hash=text_hash(column), values=values, value_hash=value_hash)
+    hashes = sql.SQL("ARRAY(SELECT {} FROM unnest({}) AS given(value))").format(
+        text_hash(sql.SQL("given.value")), values
+    )
+    return sql.SQL("({} = ANY({}) AND {} = ANY({}))").format(text_hash(column), hashes, column, values)
 
 
 # Fields of documents are in other tables; looking them up once is faster than for every chunk.
@@ -140,28 +135,14 @@ _NEVER = {
     "string": ("number", "numbers", "a text", "write the number without quotes"),
 }
 
-_CASTS = {
-    "jsonb": sql.SQL("jsonb"),
-    "jsonb[]": sql.SQL("jsonb[]"),
-    "numeric": sql.SQL("numeric"),
-    "numeric[]": sql.SQL("numeric[]"),
-    "text": sql.SQL("text"),
-    "text[]": sql.SQL("text[]"),
-    "timestamptz": sql.SQL("timestamptz"),
-    "timestamptz[]": sql.SQL("timestamptz[]"),
-    "uuid": sql.SQL("uuid"),
-    "uuid[]": sql.SQL("uuid[]"),
-    "bigint[]": sql.SQL("bigint[]"),
-    "boolean[]": sql.SQL("boolean[]"),
-}
-_COMPARED = {"=": sql.SQL("="), "<": sql.SQL("<"), "<=": sql.SQL("<="), ">": sql.SQL(">"), ">=": sql.SQL(">=")}
+_COMPARED = {word: sql.SQL(word) for word in ("=", *ORDER)}
 _MATCHED = {
     "startswith": sql.SQL("{} ^@ {}"),
     "like": sql.SQL("{} LIKE {}"),
     "ilike": sql.SQL("lower({}) LIKE {}"),  # of collation "C": ASCII only
 }
 _WITH_IDS = sql.SQL("(c.document_id, c.chunk_id) IN (SELECT * FROM unnest({documents}, {ids}))")
-_ELEMENTS = sql.SQL("jsonb_array_elements(CASE WHEN jsonb_typeof({value}) = 'array' THEN {value} ELSE '[]' END)")
+ELEMENTS = sql.SQL("jsonb_array_elements(CASE WHEN jsonb_typeof({value}) = 'array' THEN {value} ELSE '[]' END)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,10 +266,10 @@ class _Writer:
         self._table: LiveTable | None = None  # whose row the conditions are about
         self.parameters: dict[str, Any] = {}
 
-    def _bound(self, value: object, cast: str) -> sql.Composed:
+    def _bound(self, value: object, cast: LiteralString) -> sql.Composed:
         name = f"{self._prefix}_{len(self.parameters)}"
         self.parameters[name] = value
-        return sql.SQL("{}::{}").format(sql.Placeholder(name), _CASTS[cast])
+        return sql.SQL("{}::{}").format(sql.Placeholder(name), sql.SQL(cast))
 
     def expression(self, tree: FilterTree) -> sql.Composable:
         """Return SQL of a filter's tree."""
@@ -301,7 +282,11 @@ class _Writer:
             return sql.SQL("({})").format(word.join(map(self.expression, parts)))
         if isinstance(node, Not):
             return sql.SQL("(({}) IS NOT TRUE)").format(self.expression(node.part))
-        return self._of_own(node) if node.field.is_own and not node.field.is_row else self._of_json(node)
+        if node.field.is_own and not node.field.is_row:
+            return self._of_own(node)
+        if self._table is not None:
+            return self._of_column(node, self._table)
+        return self._of_value(node, value_at(self._path(node.field.path)))
 
     def _of_rows(self, tree: FilterTree) -> sql.Composable:
         """Return SQL of a tree whose conditions are all on live columns; chunks of files have none of these columns."""
@@ -327,11 +312,6 @@ class _Writer:
         word = _COMPARED[operator if operator in ORDER else "="]
         bound = self._bound(wanted, f"{kind}[]")
         return sql.SQL("({} {} ANY({}) AND {})").format(table.column(path[1]), word, bound, found)
-
-    def _of_json(self, condition: Condition) -> sql.Composable:
-        if self._table is not None:
-            return self._of_column(condition, self._table)
-        return self._of_value(condition, value_at(self._path(condition.field.path)))
 
     def _of_value(self, condition: Condition, value: sql.Composable) -> sql.Composable:
         """Return SQL of a condition on a JSON value; NULL if the value is missing."""
@@ -362,7 +342,7 @@ class _Writer:
         several = self._bound([json_text(one) for one in wanted], "jsonb[]")
         if operator == "in":
             return sql.SQL("{} = ANY({})").format(value, several)
-        elements = _ELEMENTS.format(value=value)
+        elements = ELEMENTS.format(value=value)
         if operator == "any":
             return sql.SQL("EXISTS (SELECT FROM {} AS e WHERE e = ANY({}))").format(elements, several)
         return sql.SQL("ARRAY(SELECT {}) @> {}").format(elements, several)

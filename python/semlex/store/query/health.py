@@ -14,6 +14,7 @@ from psycopg import sql
 from semlex.clock import SYSTEM
 from semlex.store import embedding_versions
 from semlex.store.indexes.field_indexes import is_of_field
+from semlex.store.postgres.connection import Connection, only_row
 from semlex.store.postgres.server_info import SAFE_PGVECTOR, ServerInfo
 from semlex.store.postgres.settings import set_local
 from semlex.store.query.filters import parse_filters
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from semlex.store.indexes.catalog import VectorIndexes
-    from semlex.store.postgres.connection import Connection
     from semlex.store.schema.collection import CollectionInfo
 
 
@@ -58,22 +58,17 @@ class RowSample:
 
 async def sample_rows(connection: Connection, table: sql.Identifier, columns: sql.Composable, most: int) -> RowSample:
     """Return a sample of up to `most` rows of a table."""
-    cursor = await connection.execute(
-        sql.SQL("SELECT sum(l.reltuples::float8) FILTER (WHERE l.reltuples >= 0) FROM {}").format(
-            stored_in(oid_of(table))
-        )
+    estimated, few = await only_row(
+        connection,
+        sql.SQL(
+            "SELECT (SELECT sum(l.reltuples::float8) FILTER (WHERE l.reltuples >= 0) FROM {}), "
+            "(SELECT count(*) FROM (SELECT FROM {} LIMIT {}) AS few)"
+        ).format(stored_in(oid_of(table)), table, sql.Literal(most + 1)),
     )
-    row = await cursor.fetchone()
-    estimated = None if row is None or row[0] is None else round(row[0])
-    counted = await connection.execute(
-        sql.SQL("SELECT count(*) FROM (SELECT FROM {} LIMIT {}) AS few").format(table, sql.Literal(most + 1))
-    )
-    found = await counted.fetchone()
-    few = 0 if found is None else int(found[0])
     if few <= most:
         rows = sql.SQL("(SELECT {} FROM {})").format(columns, table)
         return RowSample(rows, is_whole=True, estimated=few)
-    number = max(estimated or 0, few)
+    number = max(round(estimated or 0), few)
     percent = sql.Literal(min(100.0, 100.0 * SPARE * most / number))
     rows = sql.SQL("(SELECT {} FROM {} TABLESAMPLE system ({}) REPEATABLE ({}) LIMIT {})").format(
         columns, table, percent, sql.Literal(SEED), sql.Literal(most)
@@ -107,11 +102,8 @@ async def _share(
 ) -> Share:
     """Count the rows of a sample that meet a condition; in the condition, a row is called ``e``."""
     sample = await sample_rows(connection, table, columns, MAX_ROWS)
-    cursor = await connection.execute(
-        sql.SQL("SELECT count(*) FILTER (WHERE {}), count(*) FROM {} AS e").format(condition, sample.rows)
-    )
-    row = await cursor.fetchone()
-    found, looked = row or (0, 0)
+    counting = sql.SQL("SELECT count(*) FILTER (WHERE {}), count(*) FROM {} AS e").format(condition, sample.rows)
+    found, looked = await only_row(connection, counting)
     return Share(found, looked, sample)
 
 
@@ -182,24 +174,17 @@ async def some_texts(connection: Connection, names: Names, most: int, characters
 
 async def is_large(connection: Connection, table: sql.Identifier) -> bool:
     """Return whether a table is too large to be read by a check."""
-    cursor = await connection.execute(
-        sql.SQL("SELECT sum(pg_catalog.pg_relation_size(l.oid)) > {} FROM {}").format(
-            sql.Literal(SMALL_BYTES), stored_in(oid_of(table))
-        )
-    )
-    row = await cursor.fetchone()
-    return bool(row and row[0])
+    statement = sql.SQL("SELECT sum(pg_catalog.pg_relation_size(l.oid)) > {} FROM {}")
+    (found,) = await only_row(connection, statement.format(sql.Literal(SMALL_BYTES), stored_in(oid_of(table))))
+    return bool(found)
 
 
 async def tombstone_share(connection: Connection, names: Names, generation: int) -> tuple[int, int]:
     """Return how many deleted chunks the segments of a keyword index's generation hold, and how many chunks in all."""
-    cursor = await connection.execute(
-        sql.SQL("SELECT coalesce(sum(chunks), 0)::bigint FROM {} WHERE generation = %s").format(names.segment),
-        [generation],
-    )
-    row = await cursor.fetchone()
+    statement = sql.SQL("SELECT coalesce(sum(chunks), 0)::bigint FROM {} WHERE generation = %s").format(names.segment)
+    (chunks,) = await only_row(connection, statement, [generation])
     gone = sum(ids.count for ids in (await tombstone_ids(connection, names, generation)).values())
-    return gone, 0 if row is None else row[0]
+    return gone, chunks
 
 
 class DeadRows(NamedTuple):
@@ -345,7 +330,7 @@ async def find_problems(connection: Connection, server: ServerInfo, only: Names 
                 "warning",
                 f"pgvector {'.'.join(map(str, server.pgvector))}",
                 "has known index defects",
-                "update its package on the server to 0.8.4 or newer, then",
+                f"update its package on the server to {'.'.join(map(str, SAFE_PGVECTOR))} or newer, then",
                 "ALTER EXTENSION vector UPDATE;",
             )
         )
@@ -378,7 +363,7 @@ async def find_problems(connection: Connection, server: ServerInfo, only: Names 
 
 
 async def find_missing_schema(connection: Connection, server: ServerInfo, schema: str) -> list[Finding]:
-    """Report a schema that does not exist and that this role may not make."""
+    """Return a finding if the schema does not exist and this role may not create it."""
     cursor = await connection.execute(
         "SELECT format('CREATE SCHEMA %%I AUTHORIZATION %%I;', %(schema)s::text, current_user) "
         "WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = %(schema)s) "
@@ -387,7 +372,7 @@ async def find_missing_schema(connection: Connection, server: ServerInfo, schema
     )
     if server.read_only or (row := await cursor.fetchone()) is None:
         return []
-    what, remedy = "does not exist, and this role may not make it", "let the owner of the database run"
+    what, remedy = "does not exist, and this role may not create it", "let the owner of the database run"
     return [Finding("privilege_create", "warning", f"schema {schema}", what, remedy, row[0])]
 
 
@@ -426,8 +411,7 @@ async def _in_schema(connection: Connection, schema: str, only: Names | None) ->
     present = [name for (name,) in await cursor.fetchall()]
     problems, known = [], {*REGISTRY_TABLES, JOB_TABLE}
     for found in collections:
-        known |= {f"{found.name}_{table}" for table in TABLES}
-        known |= {f"{found.name}_embedding_{version}" for version in found.embeddings}
+        known |= {*_own_tables(found.name, found.embeddings)}
         if only is None or found.name == only.collection:
             problems += await _in_collection(connection, Names(schema, found.name), found, present)
     if only is not None:
@@ -451,10 +435,15 @@ def _unknown(connection: Connection, schema: str, table: str) -> Finding:
 
 def tables_of(collection: CollectionInfo) -> list[str]:
     """Return the names of all tables that a collection uses, including the registry's."""
-    name = collection.names.collection
-    tables = TABLES if collection.keyword.index is not None else [one for one in TABLES if one not in OF_KEYWORD_INDEX]
-    versions = [f"{name}_embedding_{one.version}" for one in collection.versions.standing]
-    return [*REGISTRY_TABLES, *(f"{name}_{table}" for table in tables), *versions]
+    versions = [one.version for one in collection.versions.standing]
+    own = _own_tables(collection.names.collection, versions, indexes_words=collection.keyword.index is not None)
+    return [*REGISTRY_TABLES, *own]
+
+
+def _own_tables(name: str, versions: Sequence[int], *, indexes_words: bool = True) -> list[str]:
+    """Return the names of a collection's tables; `indexes_words` tells whether it has semlex's keyword index."""
+    tables = [f"{name}_{table}" for table in TABLES if indexes_words or table not in OF_KEYWORD_INDEX]
+    return [*tables, *(f"{name}_embedding_{version}" for version in versions)]
 
 
 class _Registered(NamedTuple):
@@ -486,9 +475,7 @@ async def _in_collection(
             "the collection is migrated when it is opened next; to migrate it now, run",
         )
         return [Finding("collection_old", "hint", name, what, remedy, "semlex maintain migrate")]
-    tables = TABLES if registered.engine == BM25 else [table for table in TABLES if table not in OF_KEYWORD_INDEX]
-    wanted = [f"{names.collection}_{table}" for table in tables]
-    wanted += [f"{names.collection}_embedding_{number}" for number in registered.embeddings]
+    wanted = _own_tables(names.collection, registered.embeddings, indexes_words=registered.engine == BM25)
     missing = [table for table in wanted if table not in present]
     if missing == [f"{names.collection}_query_log"]:
         made = [statement.as_string(connection) for statement in m0001_initial.query_log(names)]

@@ -88,14 +88,11 @@ def _rows_of(listed: list[SearchResult], hits: object, columns: dict[str, str]) 
     keys = chunk_keys([hit.id for hit in listed])
     rows = []
     for hit, key in zip(listed, keys, strict=True):
-        own = {"document_rank": ranks.get(id(hit)), "document_id": str(UUID(bytes=key)), "key": _row_key(hit)}
+        # The key, as text, of a followed table's row.
+        row_key = None if hit.table is None else hit.source_document.removeprefix(f"{hit.table}/")
+        own = {"document_rank": ranks.get(id(hit)), "document_id": str(UUID(bytes=key)), "key": row_key}
         rows.append({name: own[name] if name in own else getattr(hit, name) for name in columns})
     return rows
-
-
-def _row_key(hit: SearchResult) -> str | None:
-    """Return as text the key of the followed table's row that the hit is from; None for other hits."""
-    return None if hit.table is None else hit.source_document.removeprefix(f"{hit.table}/")
 
 
 def _check_metadata(row: int, metadata: object) -> None:
@@ -111,7 +108,7 @@ def statement(connection: Connection, relation: Relation) -> str:
     kinds = [sql.SQL(kind) for kind in relation.columns.values()]
     if relation.rows:
         rows: list[list[sql.Composable]] = [
-            [_literal(connection, value, kind) for value, kind in _cells(relation, row)] for row in relation.rows
+            [_literal(connection, row[name], kind) for name, kind in relation.columns.items()] for row in relation.rows
         ]
         # The first row sets the types of all.
         rows[0] = [sql.SQL("{}::{}").format(cell, kind) for cell, kind in zip(rows[0], kinds, strict=True)]
@@ -121,10 +118,6 @@ def statement(connection: Connection, relation: Relation) -> str:
         nulls = sql.SQL(", ").join(sql.SQL("NULL::{}").format(kind) for kind in kinds)
         body = sql.SQL("SELECT {} WHERE false").format(nulls)
     return sql.SQL("SELECT * FROM ({}) AS hits ({})").format(body, relation.names).as_string(connection)
-
-
-def _cells(relation: Relation, row: dict[str, Any]) -> Iterator[tuple[Any, str]]:
-    return zip(row.values(), relation.columns.values(), strict=True)
 
 
 def _literal(connection: Connection, value: object, kind: str) -> sql.Composable:

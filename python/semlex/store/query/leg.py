@@ -7,18 +7,24 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 from uuid import UUID
 
 import numpy as np
+from psycopg import sql
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
-    from psycopg import sql
 
     from semlex import _core
     from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.query.filters import Filter
 
 Key = tuple[UUID, str]
+
+# The keys that `key_arrays` binds, as a table for FROM; and with their numbers, from 1.
+GIVEN_KEYS = sql.SQL("unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) AS k(document_id, chunk_id)")
+NUMBERED_KEYS = sql.SQL(
+    "unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) WITH ORDINALITY AS k(document_id, chunk_id, number)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +33,7 @@ class Statement:
 
     text: sql.Composed | bytes  # bytes if it was rendered before
     parameters: dict[str, Any]  # bound by name
-    # Whether all its names, operators included, are found whatever the search path is.
+    # Whether all its names, including operators, have a schema, so that the search path does not matter.
     is_qualified: bool = False
     # Places of columns that are as large as texts and metadata.
     large_columns: tuple[int, ...] = ()
@@ -48,7 +54,7 @@ class BestRows:
     columns: bytes  # rendered, over the chunk's row (alias ``c``), qualified
     large_columns: tuple[int, ...]  # places among them
     count: int  # of how many chunks
-    has_places: bool  # whether they say which files chunks are of
+    has_places: bool  # whether they include the sources of chunks that were read from files
 
 
 class LegPlan(Protocol):
@@ -144,7 +150,7 @@ class LegResult:
     error: BaseException | None = None
     side_values: list[Any] | None = None  # the other leg's side column for each chunk
     rows: dict[Key, Any] | None = None  # `BestRows.columns` of chunks whose rows came along
-    # What the leg's side column is for each chunk, int64, shape (n,), if no two chunks have the same; else None.
+    # Each chunk's value of the leg's own side column, int64, shape (n,); None if two chunks may have the same.
     numbers: NDArray[np.int64] | None = None
     headings: list[str] | None = None  # the innermost heading above each chunk, or ""; None if it is not known
     scorer: Scorer | None = None  # scores chunks that the other leg found
@@ -153,7 +159,7 @@ class LegResult:
     has_phrases: bool = False  # whether chunks without the query's phrases were left out
     # The keyword index as the leg read it; knows which share of the query's weight a chunk has.
     postings: _core.PostingSnapshot | None = None
-    terms: int = 0  # of the query, as far as they are searched
+    terms: int = 0  # how many of the query's terms were searched
     warnings: tuple[str, ...] = ()  # for the user
     plan: str = ""  # how the chunks were found, in words
     work: dict[str, int] | None = None  # what that took; see `LegReport`
@@ -172,15 +178,24 @@ class ScoresInOrder:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyedScores:
+    """Statements that return rows of document_id, chunk_id, score, in any order; of two rows the last one counts."""
+
+    statements: tuple[Statement, ...]
+    keys: Sequence[Key]  # of the requested chunks
+
+    def scores(self, rows: list[list[Any]]) -> NDArray[np.float64]:
+        """Return the scores; NaN for a chunk without a row."""
+        known = {(row[0], row[1]): row[2] for part in rows for row in part}
+        return scores_in_column([known.get(key) for key in self.keys])
+
+
+@dataclass(frozen=True, slots=True)
 class KnownScores:
     """Scores that are known without a statement."""
 
+    statements: ClassVar[tuple[()]] = ()
     known: NDArray[np.float64]  # float64, shape (n,)
-
-    @property
-    def statements(self) -> tuple[()]:
-        """Return no statement, since nothing has to be read."""
-        return ()
 
     def scores(self, rows: list[list[Any]]) -> NDArray[np.float64]:
         """Return the scores."""
@@ -209,7 +224,7 @@ def in_key_order(keys: Iterable[Key]) -> list[Key]:
 
 
 def scores_in_column(values: list[float | None]) -> NDArray[np.float64]:
-    """Scores in a column: float64, shape (n,), NaN for NULL."""
+    """Return the scores in a column of rows: float64, shape (n,), NaN for NULL."""
     return np.array(values, dtype=np.float64)
 
 

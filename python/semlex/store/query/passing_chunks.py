@@ -9,15 +9,60 @@ from typing import TYPE_CHECKING, NamedTuple
 from psycopg import sql
 
 from semlex.store.query.leg import Statement
-from semlex.store.query.passing_ids import SERVER_RUN, database_state, passing_ids
 from semlex.store.query.passing_rows import NOWHERE, PassingRows, has_many
 from semlex.store.query.run import fetch
 from semlex.store.write.copy import ids_of
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.query.filters import Filter
     from semlex.store.schema.names import Names
+
+
+# Equal as long as no transaction can come again. A crash may lose some, whose numbers others get then: the server's
+# start stays the same, and its statistics begin again.
+SERVER_RUN = sql.SQL(
+    "pg_catalog.pg_postmaster_start_time()::text || ' ' || pg_catalog.pg_stat_get_bgwriter_stat_reset_time()::text"
+)
+
+
+@lru_cache(maxsize=256)
+def database_state(names: Names, version: int | None = None) -> sql.Composed:
+    """Return SQL of a text that is equal for snapshots that see the same rows, or NULL if that cannot be known."""
+    # `version` is the embedding version whose vectors are read, too.
+    # On a standby snapshots do not name the transactions that run. Policies may hide rows depending on the role and on
+    # settings, and a transaction sees what it has written itself.
+    tables = [names.chunk, names.document, names.source, *([] if version is None else [names.embedding(version)])]
+    hidden = sql.SQL(" OR ").join(
+        sql.SQL("pg_catalog.row_security_active({})").format(sql.Literal(table.as_string())) for table in tables
+    )
+    return sql.SQL(
+        "CASE WHEN pg_catalog.pg_is_in_recovery() OR pg_catalog.pg_current_xact_id_if_assigned() IS NOT NULL "
+        "OR {hidden} THEN NULL::text ELSE pg_catalog.pg_current_snapshot()::text || ' ' || {run} END"
+    ).format(hidden=hidden, run=SERVER_RUN)
+
+
+def ids_that_pass(names: Names, condition: Filter, limit: int) -> sql.Composed:
+    """Return SQL of an array, as bytes, of the ids of chunks that pass: up to one more than `limit`."""
+    return sql.SQL(
+        "(SELECT array_send(array_agg(k.keyword_id)) FROM (SELECT c.keyword_id FROM {} AS c WHERE {} LIMIT {}) AS k)"
+    ).format(names.chunk, condition.expression, sql.Literal(limit + 1))
+
+
+def passing_ids(names: Names, condition: Filter, limit: int, *, state: sql.Composable, known: str | None) -> Statement:
+    """Return the statement that reads the database's state and, unless it is `known`, the ids of chunks that pass."""
+    text = sql.SQL(
+        "SELECT s.state, CASE WHEN s.state = %(known_state)s::text THEN NULL ELSE {ids} END "
+        "FROM (SELECT {state} AS state) AS s"
+    ).format(
+        ids=ids_that_pass(names, condition, limit),
+        # Rows of other tables may be hidden by rules of their own.
+        state=sql.SQL("NULL::text") if condition.names_rows else state,
+    )
+    return Statement(text, {**condition.parameters, "known_state": known})
 
 
 class TableState(NamedTuple):
@@ -30,13 +75,18 @@ class TableState(NamedTuple):
 @lru_cache(maxsize=256)
 def table_state(names: Names, version: int) -> TableState:
     """Return the `TableState` of a collection and one embedding version."""
-    vectors = names.embedding(version)
     file = sql.SQL("pg_catalog.pg_relation_filenode({}::pg_catalog.regclass)::text || ' ' || {}").format(
-        sql.Literal(vectors.as_string()), SERVER_RUN
+        sql.Literal(names.embedding(version).as_string()), SERVER_RUN
     )
-    state = sql.SQL("{} || ' ' || {}").format(database_state(names), file)
-    hidden = sql.SQL("CASE WHEN pg_catalog.row_security_active({}) THEN NULL ELSE {} END")
-    return TableState(hidden.format(sql.Literal(vectors.as_string()), state), file)
+    return TableState(sql.SQL("{} || ' ' || {}").format(database_state(names, version), file), file)
+
+
+async def read_ids(snapshot: Snapshot, names: Names, condition: Filter, limit: int) -> NDArray[np.int64] | None:
+    """Return the ids of the chunks that pass a filter, ascending; None if there are more than `limit`."""
+    text = sql.SQL("SELECT {}").format(ids_that_pass(names, condition, limit))
+    ((array,),) = await fetch(snapshot, Statement(text, condition.parameters))
+    ids = ids_of(array)
+    return None if len(ids) > limit else ids
 
 
 async def read_passing_rows(

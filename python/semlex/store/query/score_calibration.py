@@ -12,6 +12,8 @@ import numpy as np
 from psycopg import sql
 
 from semlex.clock import SYSTEM, Clock
+from semlex.store.postgres.connection import Connection, only_row
+from semlex.store.query.leg import GIVEN_KEYS
 from semlex.store.schema.names import oid_of, stored_in
 
 if TYPE_CHECKING:
@@ -20,9 +22,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semlex.options.collection import DistanceName
-    from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.snapshot import Snapshot
-    from semlex.store.schema.collection import CollectionInfo, EmbeddingVersion
+    from semlex.store.schema.collection import CollectionInfo
 
 # How near is near differs from model to model and from query to query. Score fusion therefore counts how many standard
 # deviations a chunk lies above what random chunks of the collection give for the same query.
@@ -82,12 +83,11 @@ class VectorSample:
         found = self.spread_in_memory(collection, query)
         if found is not None:
             return found
-        embedding = collection.vectors
         written = self._written
-        vectors, rows = await _draw(connection, collection, embedding)
+        vectors, rows = await _draw(connection, collection)
         if collection.distance.name == "cosine":
             vectors = _unit(vectors)
-        of = (collection.collection_id, embedding.version)
+        of = (collection.collection_id, collection.vectors.version)
         # Rows written while the sample was read count against it.
         self._drawn = _Drawn(of, vectors, rows, self._clock.monotonic(), written)
         return spread_of(vectors, query, collection.distance.name)
@@ -148,72 +148,63 @@ def _unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
     return (vectors / np.where(norms > 0, norms, 1.0)).astype(np.float32)
 
 
-async def _draw(
-    connection: Connection, collection: CollectionInfo, embedding: EmbeddingVersion
-) -> tuple[NDArray[np.float32], float]:
+async def _draw(connection: Connection, collection: CollectionInfo) -> tuple[NDArray[np.float32], float]:
     """Read the sample; return its vectors, and about how many rows the table has."""
-    found, rows = await _drawn(connection, collection, embedding, sql.SQL(""), sql.SQL(""))
-    return binary_vectors(found, embedding), rows
+    found, rows = await _drawn(connection, collection, sql.SQL(""), sql.SQL(""))
+    return binary_vectors(found, collection), rows
 
 
 async def sample_chunks(
     connection: Connection, collection: CollectionInfo, rows: int
 ) -> tuple[list[tuple[str, str]], NDArray[np.float32]]:
     """Return context and text of up to `rows` chunks, evenly chosen from the sample, and their vectors, (n, d)."""
-    embedding = collection.vectors
     join = sql.SQL("JOIN {} AS c USING (document_id, chunk_id)").format(collection.names.chunk)
-    found, _ = await _drawn(connection, collection, embedding, sql.SQL(", c.context, c.chunk_text"), join)
+    found, _ = await _drawn(connection, collection, sql.SQL(", c.context, c.chunk_text"), join)
     kept = found[:: max(1, -(-len(found) // rows))]
-    return [(context, text) for _, context, text in kept], binary_vectors(kept, embedding)
+    return [(context, text) for _, context, text in kept], binary_vectors(kept, collection)
 
 
 async def sample_vectors(connection: Connection, collection: CollectionInfo, rows: int) -> NDArray[np.float32]:
     """Return up to `rows` vectors, evenly chosen from the sample: float32, shape (n, d)."""
-    vectors, _ = await _draw(connection, collection, collection.vectors)
+    vectors, _ = await _draw(connection, collection)
     return vectors[:: max(1, -(-len(vectors) // rows))]
 
 
-def vectors_by_key(collection: CollectionInfo, embedding: EmbeddingVersion) -> sql.Composed:
+def vectors_by_key(collection: CollectionInfo) -> sql.Composed:
     """Return the statement that takes `key_arrays` and returns (`sent_vector`, key) for each chunk with a vector."""
-    return sql.SQL(
-        "SELECT {value}, e.document_id, e.chunk_id "
-        "FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) AS k(document_id, chunk_id) "
-        "JOIN {embedding} AS e USING (document_id, chunk_id)"
-    ).format(value=sent_vector(collection, embedding), embedding=collection.names.embedding(embedding.version))
-
-
-def sent_vector(collection: CollectionInfo, embedding: EmbeddingVersion) -> sql.Composed:
-    """Return SQL of a vector (``e.embedding``) as bytes in pgvector's binary form."""
-    # In this form it is read independently of the loaders that the connection's owner has registered for vectors.
-    return sql.SQL("{}.{}(e.embedding)").format(
-        collection.server.extension, sql.Identifier(f"{embedding.storage}_send")
+    table = collection.names.embedding(collection.vectors.version)
+    return sql.SQL("SELECT {}, e.document_id, e.chunk_id FROM {} JOIN {} AS e USING (document_id, chunk_id)").format(
+        sent_vector(collection), GIVEN_KEYS, table
     )
 
 
-def binary_vectors(rows: Sequence[Any], embedding: EmbeddingVersion) -> NDArray[np.float32]:
+def sent_vector(collection: CollectionInfo) -> sql.Composed:
+    """Return SQL of a vector (``e.embedding``) as bytes in pgvector's binary form."""
+    # In this form it is read independently of the loaders that the connection's owner has registered for vectors.
+    send = sql.Identifier(f"{collection.vectors.storage}_send")
+    return sql.SQL("{}.{}(e.embedding)").format(collection.server.extension, send)
+
+
+def binary_vectors(rows: Sequence[Any], collection: CollectionInfo) -> NDArray[np.float32]:
     """Return the vectors of n rows that begin with a `sent_vector`: float32, shape (n, d)."""
+    embedding = collection.vectors
     data = b"".join([row[0][HEADER_BYTES:] for row in rows])
     return np.frombuffer(data, WIRE_TYPES[embedding.storage]).astype(np.float32).reshape(-1, embedding.dimensions)
 
 
 async def _drawn(
-    connection: Connection,
-    collection: CollectionInfo,
-    embedding: EmbeddingVersion,
-    columns: sql.Composable,
-    join: sql.Composable,
+    connection: Connection, collection: CollectionInfo, columns: sql.Composable, join: sql.Composable
 ) -> tuple[list[Any], float]:
     """Return the rows of the sample, which begin with `sent_vector`, and about how many rows the table has."""
-    table = collection.names.embedding(embedding.version)
+    table = collection.names.embedding(collection.vectors.version)
     # No full scan: counting stops after the sample's size; the size of a larger table is the planner's estimate.
     count = sql.SQL(
         "SELECT (SELECT count(*) FROM (SELECT FROM {} LIMIT {}) AS few), "
         "(SELECT sum(greatest(l.reltuples, 0)::float8) FROM {})"
     ).format(table, sql.Literal(SAMPLE_ROWS + 1), stored_in(oid_of(table)))
-    cursor = await connection.cursor(binary=True).execute(count)
-    found = await cursor.fetchone()
-    few, estimate = found or (0, None)
-    value = sql.SQL("{}{}").format(sent_vector(collection, embedding), columns)
+    few, estimate = await only_row(connection, count)
+    cursor = connection.cursor(binary=True)
+    value = sql.SQL("{}{}").format(sent_vector(collection), columns)
     if few <= SAMPLE_ROWS:
         everything = sql.SQL("SELECT {} FROM {} AS e {} ORDER BY e.document_id, e.chunk_id")
         await cursor.execute(everything.format(value, table, join))

@@ -1,4 +1,4 @@
-"""Estimate the share of chunks that pass a filter, read the ids of these chunks if they are few, and apply boosts."""
+"""Estimate the share of chunks that pass a filter, and apply boosts."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from psycopg import sql
 from semlex.clock import SYSTEM, Clock
 from semlex.errors import FieldError, ValidationError
 from semlex.store.query.filters import Filter, parse_filters, with_rows
-from semlex.store.query.leg import Key, Statement, key_arrays
+from semlex.store.query.leg import NUMBERED_KEYS, Key, Statement, key_arrays
 from semlex.store.query.run import fetch
 from semlex.store.schema.names import Names, oid_of, stored_in
-from semlex.store.write.copy import ids_of
 from semlex.validation import number_errors, refuse, wrong_type
 
 if TYPE_CHECKING:
@@ -81,19 +80,6 @@ async def sampled_share(snapshot: Snapshot, collection: CollectionInfo, conditio
     return float(passing / chunks) if chunks else 1.0
 
 
-async def read_ids(
-    snapshot: Snapshot, collection: CollectionInfo, condition: Filter, limit: int
-) -> NDArray[np.int64] | None:
-    """Return the ids of the chunks that pass a filter, ascending; None if there are more than `limit`."""
-    text = sql.SQL(
-        "SELECT array_send(array_agg(k.keyword_id)) FROM "
-        "(SELECT c.keyword_id FROM {chunk} AS c WHERE {condition} LIMIT {limit}) AS k"
-    ).format(chunk=collection.names.chunk, condition=condition.expression, limit=sql.Literal(limit + 1))
-    ((array,),) = await fetch(snapshot, Statement(text, condition.parameters))
-    ids = ids_of(array)
-    return None if len(ids) > limit else ids
-
-
 MAX_BOOSTS = 100
 MAX_FACTOR = 1000
 # Of several factors together, so that no score leaves the finite numbers.
@@ -126,7 +112,8 @@ def parse_boosts(boost: Boosts | None, names: Names) -> tuple[Boost, ...]:
             errors += wrong_type(place, "a pair of a filter and a factor", pair)
             continue
         filters, factor = pair
-        errors += number_errors(place, factor, 0, MAX_FACTOR) or ([] if factor else _no_factor(place))
+        is_zero = [] if factor else refuse(place, "wrong_type", "a factor above 0", "0")
+        errors += number_errors(place, factor, 0, MAX_FACTOR) or is_zero
         try:
             condition = parse_filters(filters, names, place=place, prefix=f"boost_{number}")
         except ValidationError as error:
@@ -140,10 +127,6 @@ def parse_boosts(boost: Boosts | None, names: Names) -> tuple[Boost, ...]:
     return tuple(made)
 
 
-def _no_factor(place: str) -> list[FieldError]:
-    return refuse(place, "wrong_type", "a factor above 0", "0")
-
-
 async def boost_factors(
     snapshot: Snapshot, names: Names, keys: Sequence[Key], boosts: Sequence[Boost]
 ) -> NDArray[np.float64]:
@@ -151,13 +134,9 @@ async def boost_factors(
     boosts = [
         replace(boost, condition=await with_rows(snapshot.connection, names, boost.condition)) for boost in boosts
     ]
-    text = sql.SQL(
-        "SELECT {matches} FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
-        "WITH ORDINALITY AS k(document_id, chunk_id, number) "
-        "LEFT JOIN {chunk} AS c USING (document_id, chunk_id) ORDER BY k.number"
-    ).format(
-        matches=sql.SQL(", ").join(sql.SQL("{} IS TRUE").format(boost.condition.expression) for boost in boosts),
-        chunk=names.chunk,
+    matches = sql.SQL(", ").join(sql.SQL("{} IS TRUE").format(boost.condition.expression) for boost in boosts)
+    text = sql.SQL("SELECT {} FROM {} LEFT JOIN {} AS c USING (document_id, chunk_id) ORDER BY k.number").format(
+        matches, NUMBERED_KEYS, names.chunk
     )
     parameters = {name: value for boost in boosts for name, value in boost.condition.parameters.items()}
     rows = await fetch(snapshot, Statement(text, parameters | key_arrays(keys)))

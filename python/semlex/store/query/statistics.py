@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
 
+from semlex.store.postgres.connection import Connection, only_row
 from semlex.store.schema.names import Names, oid_of, stored_in
 from semlex.store.write.sources import is_present
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from semlex.store.postgres.connection import Connection
     from semlex.store.schema.collection import CollectionInfo
 
 # A table of this size is counted in some ten milliseconds.
@@ -54,28 +54,35 @@ async def collection_counts(connection: Connection, schema: str, collection: str
     """Count a collection's documents and chunks for a list of collections; both are None if they cannot be read."""
     names = Names(schema, collection)
     tables = _documents_and_chunks(names)
-    cursor = await connection.execute(
+    (are_readable,) = await only_row(
+        connection,
         # CASE, because a missing table has no privileges to check.
         "SELECT bool_and(CASE WHEN to_regclass(name) IS NULL THEN false "
         "ELSE has_table_privilege(to_regclass(name), 'SELECT') END) FROM unnest(%s::text[]) AS name",
         [[table.as_string(connection) for table in tables.values()]],
     )
-    row = await cursor.fetchone()
-    if row is None or not row[0]:
+    if not are_readable:
         return dict.fromkeys(tables) | {"estimated": False}
     estimates = await _estimates(connection, names, tables)
-    parts = [
-        _count_documents(names) if name == "documents" else sql.SQL("(SELECT count(*) FROM {})").format(table)
+    found = await _evaluate(connection, _row_counts(names, tables, estimates)) | estimates
+    return {name: found[name] for name in tables} | {"estimated": bool(estimates)}
+
+
+def _row_counts(
+    names: Names, tables: Mapping[str, sql.Identifier], estimates: Mapping[str, int]
+) -> dict[str, sql.Composable]:
+    """Return SQL of the number of rows of each table that is not estimated, by name."""
+    return {
+        name: _count_documents(names) if name == "documents" else sql.SQL("(SELECT count(*) FROM {})").format(table)
         for name, table in tables.items()
         if name not in estimates
-    ]
-    counted: dict[str, int] = {}
-    if parts:
-        cursor = await connection.execute(sql.SQL("SELECT {}").format(sql.SQL(", ").join(parts)))
-        row = await cursor.fetchone()
-        counted = dict(zip((name for name in tables if name not in estimates), row or (), strict=True))
-    found = counted | estimates
-    return {name: found[name] for name in tables} | {"estimated": bool(estimates)}
+    }
+
+
+async def _evaluate(connection: Connection, parts: Mapping[str, sql.Composable]) -> dict[str, int]:
+    """Return the value of each of these SQL expressions, by name, in one statement."""
+    counts = await only_row(connection, sql.SQL("SELECT {}").format(sql.SQL(", ").join(parts.values())))
+    return dict(zip(parts, counts, strict=True))
 
 
 async def _estimates(connection: Connection, names: Names, tables: Mapping[str, sql.Identifier]) -> dict[str, int]:
@@ -84,8 +91,7 @@ async def _estimates(connection: Connection, names: Names, tables: Mapping[str, 
     files = found.pop("documents", None)
     if "chunks" in found and (distinct := await _distinct_documents(connection, names, found["chunks"])) is not None:
         if files is None:
-            cursor = await connection.execute(sql.SQL("SELECT count(*) FROM {}").format(names.document))
-            files = (await cursor.fetchone() or (0,))[0]
+            (files,) = await only_row(connection, sql.SQL("SELECT count(*) FROM {}").format(names.document))
         found["documents"] = max(files, distinct)
     return found
 
@@ -93,16 +99,16 @@ async def _estimates(connection: Connection, names: Names, tables: Mapping[str, 
 async def _distinct_documents(connection: Connection, names: Names, chunks: int) -> int | None:
     """Estimate from the server's statistics how many documents the chunks belong to; None without statistics."""
     # A negative number is a share of the rows. No document is in two partitions.
-    cursor = await connection.execute(
+    count, share = await only_row(
+        connection,
         sql.SQL(
             "SELECT sum(greatest(s.n_distinct, 0)), "
             "sum(-least(s.n_distinct, 0) * greatest(l.reltuples, 0)) / nullif(sum(greatest(l.reltuples, 0)), 0) "
             "FROM {} JOIN pg_catalog.pg_namespace AS n ON n.oid = l.relnamespace "
             "JOIN pg_catalog.pg_stats AS s ON (s.schemaname, s.tablename) = (n.nspname, l.relname) "
             "WHERE s.attname = 'document_id' AND NOT s.inherited"
-        ).format(stored_in(oid_of(names.chunk)))
+        ).format(stored_in(oid_of(names.chunk))),
     )
-    count, share = await cursor.fetchone() or (None, None)
     return None if count is None else round(count + (share or 0) * chunks)
 
 
@@ -131,13 +137,7 @@ async def _counted(
     """Count what is not estimated; a count for which a large table would have to be read is None."""
     tables = _tables(collection)
     chunks = tables["chunks"]
-    parts = {
-        name: sql.SQL("(SELECT count(*) FROM {})").format(table)
-        for name, table in tables.items()
-        if name not in estimates
-    }
-    if "documents" in parts:
-        parts["documents"] = _count_documents(collection.names)
+    parts = _row_counts(collection.names, tables, estimates)
     if "sources" in parts:
         present = is_present(collection.names)
         parts["sources"] = sql.SQL("(SELECT count(*) FROM {} AS s WHERE {})").format(tables["sources"], present)
@@ -153,11 +153,7 @@ async def _counted(
             parts["orphaned_vectors"] = sql.SQL("(SELECT count(*) FROM {} AS e WHERE {})").format(
                 tables["embedded"], is_orphaned(chunks)
             )
-    if not parts:
-        return unknown
-    cursor = await connection.execute(sql.SQL("SELECT {}").format(sql.SQL(", ").join(parts.values())))
-    row = await cursor.fetchone()
-    return {name: int(value) for name, value in zip(parts, row or (), strict=True)} | unknown
+    return await _evaluate(connection, parts) | unknown
 
 
 async def count_vectors(connection: Connection, collection: CollectionInfo, version: int, *, exact: bool) -> int:
@@ -166,24 +162,23 @@ async def count_vectors(connection: Connection, collection: CollectionInfo, vers
     estimates = {} if exact else await _estimated_rows(connection, {"vectors": table})
     if estimates:
         return estimates["vectors"]
-    cursor = await connection.execute(sql.SQL("SELECT count(*) FROM {}").format(table))
-    row = await cursor.fetchone()
-    return row[0] if row else 0
+    (counted,) = await only_row(connection, sql.SQL("SELECT count(*) FROM {}").format(table))
+    return int(counted)
 
 
 async def vector_counts(connection: Connection, collection: CollectionInfo, version: int) -> tuple[int, int, int]:
     """Return how many chunks have and lack a vector of a version, and the bytes of its table with indexes."""
     names, vectors = collection.names, collection.names.embedding(version)
-    cursor = await connection.execute(
+    with_vector, without, size = await only_row(
+        connection,
         sql.SQL(
             "SELECT (SELECT count(*) FROM {vectors} JOIN {chunk} USING (document_id, chunk_id)), "
             "(SELECT count(*) FROM {chunk} AS c WHERE NOT EXISTS (SELECT 1 FROM {vectors} AS e "
             "WHERE e.document_id = c.document_id AND e.chunk_id = c.chunk_id)), "
             "(SELECT sum(pg_catalog.pg_total_relation_size(l.oid))::bigint FROM {stored})"
-        ).format(vectors=vectors, chunk=names.chunk, stored=stored_in(oid_of(vectors)))
+        ).format(vectors=vectors, chunk=names.chunk, stored=stored_in(oid_of(vectors))),
     )
-    row = await cursor.fetchone()
-    return row or (0, 0, 0)
+    return with_vector, without, size
 
 
 def is_orphaned(chunks: sql.Identifier) -> sql.Composed:

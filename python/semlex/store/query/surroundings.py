@@ -49,7 +49,7 @@ class Reach(NamedTuple):
     """How many chunks to read around a chunk."""
 
     beside: int = 0  # this many chunks before and after it
-    # Up to this many, if enough of a section is wanted already to be most of it.
+    # Up to this many before and after it, if a sufficient share of the chunks there is wanted, too.
     section: int = 0
 
 
@@ -66,7 +66,7 @@ class PlacedChunk:
     titles: tuple[str, ...] = ()
     char_start: int | None = None  # in characters of its document; None for added documents
     char_end: int | None = None  # exclusive
-    line: int | None = None  # both are from 1
+    line: int | None = None  # line and page count from 1
     page: int | None = None
     place: StoredPlace = NOWHERE
     is_whole: bool = True  # whether `text` is all of it
@@ -108,15 +108,14 @@ async def read_surroundings(
         "sections": [reach.section for reach in wanted.values()],
     }
     statements = [Statement(near, {**key_arrays(keys), **reaches, "share": share})]
-    embedding = collection.embedding
-    if with_vectors and embedding is not None:
-        statements.append(Statement(vectors_by_key(collection, embedding), key_arrays(with_vectors)))
+    if with_vectors and collection.embedding is not None:
+        statements.append(Statement(vectors_by_key(collection), key_arrays(with_vectors)))
     found, *rest = await fetch_all(snapshot, statements)
     chunks = [_placed(row) for row in found]
-    if not rest or embedding is None:
+    if not rest:
         return chunks, {}
-    rows = binary_vectors(rest[0], embedding)
-    return chunks, {(row[1], row[2]): vector for row, vector in zip(rest[0], rows, strict=True)}
+    vectors = binary_vectors(rest[0], collection)
+    return chunks, {(row[1], row[2]): vector for row, vector in zip(rest[0], vectors, strict=True)}
 
 
 def _placed(row: Sequence[Any]) -> PlacedChunk:

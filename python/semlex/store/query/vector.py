@@ -17,7 +17,7 @@ from semlex.options.search import MAX_FILTER_ROWS, MIN_FILTER_SHARE
 from semlex.store.indexes.catalog import Element, IndexedValue, VectorIndexes
 from semlex.store.indexes.choice import INDEX_FROM_ROWS
 from semlex.store.query.filters import Filter
-from semlex.store.query.leg import Scorer, SideColumn, Statement, ranked, scores_by_key, scores_in_column
+from semlex.store.query.leg import NUMBERED_KEYS, Scorer, SideColumn, Statement, ranked, scores_by_key, scores_in_column
 from semlex.store.query.passing_chunks import table_state
 from semlex.store.query.passing_rows import RoundedVectors
 from semlex.store.query.run import fetch
@@ -97,68 +97,71 @@ def register_vector_parameter(connection: Connection) -> None:
 VectorPlan = Literal["index", "rows", "keys", "scan"]
 """How the nearest vectors are found: by the index; or exactly, among rows of known place, by key, or by a full scan."""
 
-# Adding zero keeps the planner off the vector index, which would stop early.
-SCAN = sql.SQL(
-    "SELECT e.document_id, e.chunk_id, ({distance}) AS distance "
-    "FROM {embedding} AS e JOIN {chunk} AS c USING (document_id, chunk_id) WHERE {condition} "
-    "ORDER BY ({distance}) + 0.0::float8, e.document_id, e.chunk_id LIMIT %(limit)s"
-)
-# The locations of rows are those of one state of the database: in another one the statement finds nothing. The array is
-# the result of a subquery, so that the planner takes it for short and reads no other rows.
-ROWS = sql.SQL(
-    "SELECT n.document_id, n.chunk_id, n.distance FROM (SELECT e.document_id, e.chunk_id, {distance} AS distance "
-    "FROM {embedding} AS e WHERE e.ctid = ANY((SELECT CASE WHEN {state} = %(state)s::text "
-    "THEN %(locations)s::pg_catalog.tid[] END)::pg_catalog.tid[]) OFFSET 0) AS n "
-    "ORDER BY n.distance, n.document_id, n.chunk_id LIMIT %(limit)s"
-)
+FoundName = Literal["rows", "checked_rows", "keys", "scan", "index", "rescored", "filtered"]
+_FOUND: dict[FoundName, sql.SQL] = {
+    # Adding zero keeps the planner off the vector index, which would stop early.
+    "scan": sql.SQL(
+        "SELECT e.document_id, e.chunk_id, ({distance}) AS distance "
+        "FROM {embedding} AS e JOIN {chunk} AS c USING (document_id, chunk_id) WHERE {condition} "
+        "ORDER BY ({distance}) + 0.0::float8, e.document_id, e.chunk_id LIMIT %(limit)s"
+    ),
+    # The locations of rows are those of one state of the database: in another one the statement finds nothing. The
+    # array is the result of a subquery, so that the planner takes it for short and reads no other rows.
+    "rows": sql.SQL(
+        "SELECT n.document_id, n.chunk_id, n.distance FROM (SELECT e.document_id, e.chunk_id, {distance} AS distance "
+        "FROM {embedding} AS e WHERE e.ctid = ANY((SELECT CASE WHEN {state} = %(state)s::text "
+        "THEN %(locations)s::pg_catalog.tid[] END)::pg_catalog.tid[]) OFFSET 0) AS n "
+        "ORDER BY n.distance, n.document_id, n.chunk_id LIMIT %(limit)s"
+    ),
+    # In another state these are the same rows if all are there and older than the transactions that ran at that time.
+    # That cannot be told any more when so many began since that their numbers begin again.
+    "checked_rows": sql.SQL(
+        "SELECT n.document_id, n.chunk_id, n.distance FROM (SELECT e.document_id, e.chunk_id, {distance} AS distance, "
+        "count(*) OVER () AS number FROM {embedding} AS e WHERE e.ctid = ANY((SELECT CASE WHEN {file} = %(file)s::text "
+        "THEN %(locations)s::pg_catalog.tid[] END)::pg_catalog.tid[]) "
+        "AND age(e.xmin) > age((%(horizon)s::pg_catalog.xid8)::pg_catalog.xid) "
+        "AND age((%(horizon)s::pg_catalog.xid8)::pg_catalog.xid) >= 0 OFFSET 0) AS n "
+        "WHERE n.number = %(number)s ORDER BY n.distance, n.document_id, n.chunk_id LIMIT %(limit)s"
+    ),
+    # OFFSET 0 keeps the subqueries apart: a nested loop, however the planner rates the filter.
+    "keys": sql.SQL(
+        "SELECT k.document_id, k.chunk_id, n.distance "
+        "FROM (SELECT c.document_id, c.chunk_id FROM {chunk} AS c WHERE {condition} OFFSET 0) AS k "
+        "CROSS JOIN LATERAL (SELECT {distance} AS distance FROM {embedding} AS e "
+        "WHERE e.document_id = k.document_id AND e.chunk_id = k.chunk_id OFFSET 0) AS n "
+        "ORDER BY n.distance, k.document_id, k.chunk_id LIMIT %(limit)s"
+    ),
+    # The key is part of the order, so that it decides among equal distances where the candidates end; Postgres sorts
+    # the index's rows incrementally for that, and reads one row more than it returns.
+    "index": sql.SQL(
+        "SELECT e.document_id, e.chunk_id, {distance} AS distance FROM {embedding} AS e "
+        "ORDER BY {distance}, e.document_id, e.chunk_id LIMIT {limit}"
+    ),
+    # The index is coarser than the stored vectors: more of it is read, and compared by the whole vectors.
+    "rescored": sql.SQL(
+        "SELECT r.document_id, r.chunk_id, r.distance FROM ("
+        "SELECT e.document_id, e.chunk_id, {distance} AS distance FROM {embedding} AS e "
+        "ORDER BY {index_distance} LIMIT {candidates}) AS r "
+        "ORDER BY r.distance, r.document_id, r.chunk_id LIMIT {limit}"
+    ),
+    # The condition is checked chunk by chunk, as the index returns them, until enough pass or enough were checked.
+    "filtered": sql.SQL(
+        "SELECT r.document_id, r.chunk_id, r.distance FROM ("
+        "SELECT e.document_id, e.chunk_id, {distance} AS distance FROM ("
+        "SELECT e.document_id, e.chunk_id, e.embedding FROM {embedding} AS e "
+        "ORDER BY {index_distance} LIMIT %(scanned)s) AS e "
+        "WHERE (SELECT {condition} FROM {chunk} AS c WHERE c.document_id = e.document_id AND c.chunk_id = e.chunk_id) "
+        "LIMIT %(candidates)s) AS r ORDER BY r.distance, r.document_id, r.chunk_id LIMIT %(limit)s"
+    ),
+}
+# From this version on Postgres sorts the rows of a vector index by more columns. Before, a second column in the order
+# keeps it off the index, so that the key orders what was found, and does not decide where the candidates end.
+INDEX_IN_SORTS = 17
 VECTORS = sql.SQL(
     "SELECT array_send(array_agg({extension}.l2_normalize(e.embedding)::{extension}.halfvec({dimensions}))), "
     "array_send(array_agg(e.ctid)) "
     "FROM {embedding} AS e WHERE e.ctid = ANY((SELECT CASE WHEN {state} = %(state)s::text "
     "THEN %(locations)s::pg_catalog.tid[] END)::pg_catalog.tid[])"
-)
-# In another state these are the same rows if all are there and older than the transactions that ran at that time. That
-# cannot be told any more when so many began since that their numbers begin again.
-CHECKED_ROWS = sql.SQL(
-    "SELECT n.document_id, n.chunk_id, n.distance FROM (SELECT e.document_id, e.chunk_id, {distance} AS distance, "
-    "count(*) OVER () AS number FROM {embedding} AS e WHERE e.ctid = ANY((SELECT CASE WHEN {file} = %(file)s::text "
-    "THEN %(locations)s::pg_catalog.tid[] END)::pg_catalog.tid[]) "
-    "AND age(e.xmin) > age((%(horizon)s::pg_catalog.xid8)::pg_catalog.xid) "
-    "AND age((%(horizon)s::pg_catalog.xid8)::pg_catalog.xid) >= 0 OFFSET 0) AS n "
-    "WHERE n.number = %(number)s ORDER BY n.distance, n.document_id, n.chunk_id LIMIT %(limit)s"
-)
-# OFFSET 0 keeps the subqueries apart: a nested loop, however the planner rates the filter.
-KEYS = sql.SQL(
-    "SELECT k.document_id, k.chunk_id, n.distance "
-    "FROM (SELECT c.document_id, c.chunk_id FROM {chunk} AS c WHERE {condition} OFFSET 0) AS k "
-    "CROSS JOIN LATERAL (SELECT {distance} AS distance FROM {embedding} AS e "
-    "WHERE e.document_id = k.document_id AND e.chunk_id = k.chunk_id OFFSET 0) AS n "
-    "ORDER BY n.distance, k.document_id, k.chunk_id LIMIT %(limit)s"
-)
-# The key is part of the order, so that it decides among equal distances where the candidates end; Postgres sorts the
-# index's rows incrementally for that, and reads one row more than it returns.
-INDEX = sql.SQL(
-    "SELECT e.document_id, e.chunk_id, {distance} AS distance FROM {embedding} AS e "
-    "ORDER BY {distance}, e.document_id, e.chunk_id LIMIT {limit}"
-)
-# From this version on Postgres sorts what such an index brings by more columns. Before, a second column in the order
-# keeps it off the index, so that the key orders what was found, and does not decide where the candidates end.
-INDEX_IN_SORTS = 17
-# The index is coarser than the stored vectors: more of it is read, and compared by the whole vectors.
-RESCORED = sql.SQL(
-    "SELECT r.document_id, r.chunk_id, r.distance FROM ("
-    "SELECT e.document_id, e.chunk_id, {distance} AS distance FROM {embedding} AS e "
-    "ORDER BY {index_distance} LIMIT {candidates}) AS r "
-    "ORDER BY r.distance, r.document_id, r.chunk_id LIMIT {limit}"
-)
-# The condition is checked chunk by chunk, as the index returns them, until enough pass or enough were checked.
-FILTERED = sql.SQL(
-    "SELECT r.document_id, r.chunk_id, r.distance FROM ("
-    "SELECT e.document_id, e.chunk_id, {distance} AS distance FROM ("
-    "SELECT e.document_id, e.chunk_id, e.embedding FROM {embedding} AS e "
-    "ORDER BY {index_distance} LIMIT %(scanned)s) AS e "
-    "WHERE (SELECT {condition} FROM {chunk} AS c WHERE c.document_id = e.document_id AND c.chunk_id = e.chunk_id) "
-    "LIMIT %(candidates)s) AS r ORDER BY r.distance, r.document_id, r.chunk_id LIMIT %(limit)s"
 )
 # relaxed_order may return rows out of order: they are sorted once more. Adding zero makes the server do so, which from
 # version 17 on takes the order inside the WITH for granted.
@@ -282,18 +285,6 @@ def _hnsw_settings(
     return settings
 
 
-FoundName = Literal["rows", "checked_rows", "keys", "scan", "index", "rescored", "filtered"]
-_FOUND: dict[FoundName, sql.SQL] = {
-    "rows": ROWS,
-    "checked_rows": CHECKED_ROWS,
-    "keys": KEYS,
-    "scan": SCAN,
-    "index": INDEX,
-    "rescored": RESCORED,
-    "filtered": FILTERED,
-}
-
-
 @dataclass(frozen=True, slots=True)
 class FoundBy:
     """Which statement finds the nearest vectors, and the form in which the index it uses stores vectors."""
@@ -410,11 +401,10 @@ class VectorScorer(Scorer):
     def missing_scores(self, keys: Sequence[Key]) -> ScoreQuery:
         """Return the query that computes the similarities of these chunks."""
         text = sql.SQL(
-            "SELECT {offset}::float8 - ({distance}) FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
-            "WITH ORDINALITY AS k(document_id, chunk_id, number) "
-            "LEFT JOIN {embedding} AS e USING (document_id, chunk_id) ORDER BY k.number"
-        )
-        return scores_by_key(Statement(text.format(**self.parts), self.vector), keys)
+            "SELECT {offset}::float8 - ({distance}) FROM {keys} LEFT JOIN {embedding} AS e "
+            "USING (document_id, chunk_id) ORDER BY k.number"
+        ).format(**self.parts, keys=NUMBERED_KEYS)
+        return scores_by_key(Statement(text, self.vector), keys)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,11 +20,11 @@ import numpy as np
 from psycopg import sql
 
 from semlex.store.keyword.base import TYPED_BIT, Analyzers, Exclusions, TermScores, analyzer_of, folded, texts_of
-from semlex.store.keyword.bm25.index import Bm25Index, IndexCache
+from semlex.store.keyword.bm25.index import Bm25Index
 from semlex.store.keyword.bm25.read import IndexRows, index_statement
 from semlex.store.keyword.bm25.search import NO_CHUNK, AnalysedQuery, Bm25Leg, indexed
 from semlex.store.keyword.engine import KeywordEngine, LegRequest
-from semlex.store.query.leg import Key, LegPlan, Statement, key_arrays
+from semlex.store.query.leg import NUMBERED_KEYS, Key, LegPlan, Statement, key_arrays
 from semlex.store.query.run import fetch
 
 if TYPE_CHECKING:
@@ -38,74 +38,12 @@ if TYPE_CHECKING:
     from semlex.store.schema.names import Names
 
 
-_IDS = sql.SQL(
-    "SELECT c.keyword_id FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
-    "WITH ORDINALITY AS k(document_id, chunk_id, number) "
-    "LEFT JOIN {chunk} AS c USING (document_id, chunk_id) ORDER BY k.number"
-)
-
-
-async def term_scores(
-    snapshot: Snapshot, names: Names, index: IndexCache, text: str, keys: Sequence[Key]
-) -> list[TermScores]:
-    """Return what each word of a query adds to the BM25 scores of chunks; each word is searched separately."""
-    ids = await _ids(snapshot, names, keys)
-    query = AnalysedQuery.of(index, text, with_phrases=False)
-    # The collection's own language first, because its form of a word is shown.
-    own = index.analyzers.of(None).language
-    shown: dict[int, str] = {}
-    for language in sorted(query.by_language, key=lambda language: language != own):
-        for slot, term in query.by_language[language].wanted:
-            if not slot & TYPED_BIT:
-                shown.setdefault(slot, term)
-    return [(await _one(snapshot, names, query, word, ids, as_typed=True))[0] for word in sorted(shown.items())]
-
-
-async def changed_scores(  # noqa: PLR0917 - as `term_scores`
-    snapshot: Snapshot, names: Names, index: IndexCache, text: str, keys: Sequence[Key], changed: Sequence[ChangedText]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the scores of `keys`, then of `changed`, as if the changed texts were stored."""
-    # A score is 0 for a chunk without any word of the query.
-    #
-    # Document frequencies are counted again; the average length stays that of the index. Accents make no difference.
-    ids = await _ids(snapshot, names, [*keys, *(one.key for one in changed)])
-    query, k1, b = AnalysedQuery.of(index, text, with_phrases=False), index.options.k1, index.options.b
-    analyzers = [index.analyzers.of(one.language) for one in changed]
-    before = [Counter(folded(analyzer.terms(one.before))) for analyzer, one in zip(analyzers, changed, strict=True)]
-    after = [Counter(folded(analyzer.terms(one.after))) for analyzer, one in zip(analyzers, changed, strict=True)]
-    others, own = np.zeros(len(keys)), np.zeros(len(changed))
-    slots = {slot for one in query.by_language.values() for slot, _ in one.wanted if not slot & TYPED_BIT}
-    for slot in sorted(slots):
-        one, chunks = await _one(snapshot, names, query, (slot, ""), ids)
-        terms = [_term(query, analyzer.language, slot) for analyzer in analyzers]
-        old = np.array([counts[term] for counts, term in zip(before, terms, strict=True)], dtype=np.float64)
-        new = np.array([counts[term] for counts, term in zip(after, terms, strict=True)], dtype=np.float64)
-        scores = one.scores[len(keys) :]
-        known = (old > 0) & (scores > 0)
-        holding = one.chunks - int(known.sum()) + int((new > 0).sum())
-        weight = math.log(1 + (chunks - holding + 0.5) / (holding + 0.5))
-        others += one.scores[: len(keys)] * (weight / one.weight)
-        if not known.any():
-            continue
-        # The weight of a chunk's length follows from its present score: the index keeps the average.
-        first = int(known.argmax())
-        ratio = one.weight * old[first] * (k1 + 1) / scores[first] - old[first]
-        length = before[first].total()
-        per_word = (ratio - k1 * (1 - b)) / length
-        own += (
-            weight
-            * new
-            * (k1 + 1)
-            / np.maximum(
-                new + k1 * (1 - b) + per_word * np.array([counts.total() for counts in after]), np.finfo(float).tiny
-            )
-        )
-    return others, own
+_IDS = sql.SQL("SELECT c.keyword_id FROM {} LEFT JOIN {} AS c USING (document_id, chunk_id) ORDER BY k.number")
 
 
 async def _ids(snapshot: Snapshot, names: Names, keys: Sequence[Key]) -> NDArray[np.int64]:
     """Return the ids that chunks have in the keyword index; `NO_CHUNK` for chunks that are gone."""
-    rows = await fetch(snapshot, Statement(_IDS.format(chunk=names.chunk), key_arrays(keys)))
+    rows = await fetch(snapshot, Statement(_IDS.format(NUMBERED_KEYS, names.chunk), key_arrays(keys)))
     return np.array([NO_CHUNK if row[0] is None else row[0] for row in rows], dtype=np.int64)
 
 
@@ -137,32 +75,10 @@ async def _one(
     )
     rows = IndexRows.of(await fetch(snapshot, index_statement(names, plan)))
     # No language is missing: keyword search has read the index in this snapshot.
-    postings = indexed(cache, plan, rows, names.collection)
+    postings = indexed(cache, plan, rows, names)
     found, _, scores, _ = postings.search(postings.postings, k1=options.k1, b=options.b, score_ids=ids)
     weight = math.log(1 + (postings.chunks - len(found) + 0.5) / (len(found) + 0.5))
     return TermScores(term, weight, len(found), np.nan_to_num(scores)), postings.chunks
-
-
-async def broken_conditions(
-    snapshot: Snapshot, names: Names, query: AnalysedQuery, keys: Sequence[Key]
-) -> list[list[str]]:
-    """Describe, for each chunk, the required phrases and exclusions that it violates; a deleted chunk violates none."""
-    exclusions = Exclusions.of(query.index.analyzers, query.text)
-    broken: list[list[str]] = []
-    for row in await fetch(snapshot, texts_of(names, keys)):
-        broken.append([])
-        language, context, text = row
-        analyzer = query.index.analyzers.of(language)
-        own = query.by_language.get(analyzer.language)
-        if text is not None and own is not None:
-            broken[-1] += [
-                f'it lacks the phrase "{" ".join(phrase)}"'
-                for phrase in query.phrases_of(own)
-                if not analyzer.matches([f"{context}\n{text}"], [phrase])[0]
-            ]
-        if exclusions is not None:
-            broken[-1] += exclusions.broken(row)
-    return broken
 
 
 class Bm25Engine(KeywordEngine):
@@ -177,7 +93,48 @@ class Bm25Engine(KeywordEngine):
 
     def create(self, names: Names) -> Sequence[sql.Composed]:
         """Return the statements that make the tables of the keyword index."""
-        return create_tables(names)
+        # A segment holds up to 65,536 chunks of one language: their ids and lengths in its header, and its terms in
+        # order, cut into posting rows with their first terms as keys. A tombstone lists deleted chunks that segments
+        # still contain. All of them belong to a generation; one generation answers, a second may be under construction.
+        #
+        # The manifest lists segments and tombstones a second time, and `row_keys` is a hash of the keys of a segment's
+        # posting rows, so that a row that is lost or has another key is noticed.
+        #
+        # The bytes are packed already, so the server must not try to compress them. Pages are filled completely,
+        # because no row is ever updated. Merging deletes whole segments: vacuum after a tenth of the rows instead of
+        # the default fifth.
+        kept = sql.SQL("WITH (autovacuum_vacuum_scale_factor = 0.1)")
+        return (
+            sql.SQL("""
+                CREATE TABLE {} (
+                    segment_id uuid PRIMARY KEY,
+                    generation int NOT NULL,
+                    language text NOT NULL,
+                    chunks int NOT NULL,
+                    postings bigint NOT NULL,
+                    row_keys bytea NOT NULL,
+                    header bytea NOT NULL
+                ) {}""").format(names.segment, kept),
+            sql.SQL("""
+                CREATE TABLE {} (
+                    segment_id uuid NOT NULL,
+                    first_term bytea NOT NULL,
+                    data bytea NOT NULL,
+                    PRIMARY KEY (segment_id, first_term)
+                ) {}""").format(names.posting, kept),
+            sql.SQL("""
+                CREATE TABLE {} (
+                    tombstone_id uuid PRIMARY KEY,
+                    generation int NOT NULL,
+                    data bytea NOT NULL
+                ) {}""").format(names.tombstone, kept),
+            sql.SQL("CREATE TABLE {} (part_id uuid PRIMARY KEY, generation int NOT NULL) {}").format(
+                names.manifest, kept
+            ),
+            sql.SQL("ALTER TABLE {} ALTER COLUMN header SET STORAGE EXTERNAL").format(names.segment),
+            sql.SQL("ALTER TABLE {} ALTER COLUMN data SET STORAGE EXTERNAL").format(names.posting),
+            sql.SQL("ALTER TABLE {} ALTER COLUMN data SET STORAGE EXTERNAL").format(names.tombstone),
+        )
 
     def leg(self, request: LegRequest) -> LegPlan:
         """Plan the search for chunks with any word, all phrases and no excluded word, best first; ties by key."""
@@ -194,66 +151,75 @@ class Bm25Engine(KeywordEngine):
         )
 
     async def term_scores(self, snapshot: Snapshot, names: Names, query: str, keys: Sequence[Key]) -> list[TermScores]:
-        """Return what each word of a query adds to the scores of chunks."""
-        return await term_scores(snapshot, names, self.index.cache, query, keys)
+        """Return what each word of a query adds to the scores of chunks; each word is searched separately."""
+        ids = await _ids(snapshot, names, keys)
+        analysed = AnalysedQuery.of(self.index.cache, query, with_phrases=False)
+        # The collection's own language first, because its form of a word is shown.
+        own = self._analyzers.of(None).language
+        shown: dict[int, str] = {}
+        for language in sorted(analysed.by_language, key=lambda language: language != own):
+            for slot, term in analysed.by_language[language].wanted:
+                if not slot & TYPED_BIT:
+                    shown.setdefault(slot, term)
+        return [(await _one(snapshot, names, analysed, word, ids, as_typed=True))[0] for word in sorted(shown.items())]
 
     async def changed_scores(
         self, snapshot: Snapshot, names: Names, query: str, keys: Sequence[Key], changed: Sequence[ChangedText]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the scores of `keys`, then of `changed`, as if the changed texts were stored."""
-        return await changed_scores(snapshot, names, self.index.cache, query, keys, changed)
+        # A score is 0 for a chunk without any word of the query.
+        #
+        # Document frequencies are counted again; the average length stays that of the index. Accents make no
+        # difference.
+        ids = await _ids(snapshot, names, [*keys, *(one.key for one in changed)])
+        analysed = AnalysedQuery.of(self.index.cache, query, with_phrases=False)
+        k1, b = self.index.options.k1, self.index.options.b
+        analyzers = [self._analyzers.of(one.language) for one in changed]
+        before = [Counter(folded(analyzer.terms(one.before))) for analyzer, one in zip(analyzers, changed, strict=True)]
+        after = [Counter(folded(analyzer.terms(one.after))) for analyzer, one in zip(analyzers, changed, strict=True)]
+        others, own = np.zeros(len(keys)), np.zeros(len(changed))
+        slots = {slot for one in analysed.by_language.values() for slot, _ in one.wanted if not slot & TYPED_BIT}
+        for slot in sorted(slots):
+            one, chunks = await _one(snapshot, names, analysed, (slot, ""), ids)
+            terms = [_term(analysed, analyzer.language, slot) for analyzer in analyzers]
+            old = np.array([counts[term] for counts, term in zip(before, terms, strict=True)], dtype=np.float64)
+            new = np.array([counts[term] for counts, term in zip(after, terms, strict=True)], dtype=np.float64)
+            scores = one.scores[len(keys) :]
+            known = (old > 0) & (scores > 0)
+            holding = one.chunks - int(known.sum()) + int((new > 0).sum())
+            weight = math.log(1 + (chunks - holding + 0.5) / (holding + 0.5))
+            others += one.scores[: len(keys)] * (weight / one.weight)
+            if not known.any():
+                continue
+            # The weight of a chunk's length follows from its present score: the index keeps the average.
+            first = int(known.argmax())
+            ratio = one.weight * old[first] * (k1 + 1) / scores[first] - old[first]
+            per_word = (ratio - k1 * (1 - b)) / before[first].total()
+            lengths = np.array([counts.total() for counts in after])
+            saturation = np.maximum(new + k1 * (1 - b) + per_word * lengths, np.finfo(float).tiny)
+            own += weight * new * (k1 + 1) / saturation
+        return others, own
 
     async def broken_conditions(
         self, snapshot: Snapshot, names: Names, query: str, keys: Sequence[Key], *, with_phrases: bool = True
     ) -> list[list[str]]:
         """Describe, for each chunk, the required phrases and the exclusions that it violates."""
         analysed = AnalysedQuery.of(self.index.cache, query, with_phrases=with_phrases)
-        return await broken_conditions(snapshot, names, analysed, keys)
+        exclusions = Exclusions.of(self._analyzers, query)
+        broken: list[list[str]] = []
+        for row in await fetch(snapshot, texts_of(names, keys)):
+            language, context, text = row
+            analyzer = self._analyzers.of(language)
+            own = analysed.by_language.get(analyzer.language)
+            phrases = [] if text is None or own is None else analysed.phrases_of(own)
+            found = [
+                f'it lacks the phrase "{" ".join(phrase)}"'
+                for phrase in phrases
+                if not analyzer.matches([f"{context}\n{text}"], [phrase])[0]
+            ]
+            broken.append(found if exclusions is None else found + exclusions.broken(row))
+        return broken
 
     def analyzer_for(self, language: str | None) -> _core.Analyzer:
         """Return the analyzer of a language; None means the collection's language."""
         return self._analyzers.of(language)
-
-
-def create_tables(names: Names) -> Sequence[sql.Composed]:
-    """Return the statements that make the tables of the keyword index."""
-    # A segment holds up to 65,536 chunks of one language: their ids and lengths in its header, and its terms in order,
-    # cut into posting rows with their first terms as keys. A tombstone lists deleted chunks that segments still
-    # contain. All of them belong to a generation; one generation answers, a second may be under construction.
-    #
-    # The manifest lists segments and tombstones a second time, and `row_keys` is a hash of the keys of a segment's
-    # posting rows, so that a row that is lost or has another key is noticed.
-    #
-    # The bytes are packed already, so the server must not try to compress them. Pages are filled completely, because no
-    # row is ever updated. Merging deletes whole segments: vacuum after a tenth of the rows instead of the default
-    # fifth.
-    kept = sql.SQL("WITH (autovacuum_vacuum_scale_factor = 0.1)")
-    return (
-        sql.SQL("""
-            CREATE TABLE {} (
-                segment_id uuid PRIMARY KEY,
-                generation int NOT NULL,
-                language text NOT NULL,
-                chunks int NOT NULL,
-                postings bigint NOT NULL,
-                row_keys bytea NOT NULL,
-                header bytea NOT NULL
-            ) {}""").format(names.segment, kept),
-        sql.SQL("""
-            CREATE TABLE {} (
-                segment_id uuid NOT NULL,
-                first_term bytea NOT NULL,
-                data bytea NOT NULL,
-                PRIMARY KEY (segment_id, first_term)
-            ) {}""").format(names.posting, kept),
-        sql.SQL("""
-            CREATE TABLE {} (
-                tombstone_id uuid PRIMARY KEY,
-                generation int NOT NULL,
-                data bytea NOT NULL
-            ) {}""").format(names.tombstone, kept),
-        sql.SQL("CREATE TABLE {} (part_id uuid PRIMARY KEY, generation int NOT NULL) {}").format(names.manifest, kept),
-        sql.SQL("ALTER TABLE {} ALTER COLUMN header SET STORAGE EXTERNAL").format(names.segment),
-        sql.SQL("ALTER TABLE {} ALTER COLUMN data SET STORAGE EXTERNAL").format(names.posting),
-        sql.SQL("ALTER TABLE {} ALTER COLUMN data SET STORAGE EXTERNAL").format(names.tombstone),
-    )

@@ -14,7 +14,8 @@ from semlex.options.collection import DEFAULT_BM25, Bm25Options
 from semlex.store.keyword.base import Analyzers, Rebuilt, Reserved, refuse_unknown_languages
 from semlex.store.keyword.bm25 import merge, rebuild, write
 from semlex.store.keyword.bm25.segments import check_row_keys
-from semlex.store.query.passing_ids import database_state, passing_ids
+from semlex.store.postgres.connection import Connection, only_row
+from semlex.store.query.passing_chunks import database_state, passing_ids
 from semlex.store.segments import ask_sizes, check_manifest, chunk_ids, live_ids, read_state
 from semlex.store.write.copy import ids_of
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
     from semlex.store.keyword.bm25.read import PartIds
     from semlex.store.keyword.bm25.write import BatchIndex
-    from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.query.filters import Filter
     from semlex.store.query.leg import Statement
@@ -40,7 +40,8 @@ async def index_figures(connection: Connection, collection: CollectionIdentity, 
     state = await read_state(connection, collection)
     parts = await _parts(connection, names, state.generation)
     tables = [names.segment, names.posting, names.tombstone, names.manifest]
-    cursor = await connection.execute(
+    segments, postings, tombstones, size, empty = await only_row(
+        connection,
         sql.SQL(
             "SELECT count(*), coalesce(sum(postings), 0)::bigint, "
             "(SELECT count(*) FROM {tombstone} WHERE generation = %(generation)s), "
@@ -51,8 +52,6 @@ async def index_figures(connection: Connection, collection: CollectionIdentity, 
         ).format(segment=names.segment, tombstone=names.tombstone, posting=names.posting),
         {"generation": state.generation, "tables": [table.as_string(connection) for table in tables]},
     )
-    row = await cursor.fetchone()
-    segments, postings, tombstones, size, empty = row or (0, 0, 0, 0, 0)
     problem, missing = None, None
     try:
         await check_manifest(connection, names, state.generation, segments + tombstones)
@@ -81,7 +80,7 @@ async def index_figures(connection: Connection, collection: CollectionIdentity, 
 async def _parts(connection: Connection, names: Names, generation: int) -> Any:
     """Return a value that changes with every segment and tombstone of a generation."""
     statement = sql.SQL("SELECT md5(string_agg(part_id::text, '' ORDER BY part_id)) FROM {} WHERE generation = %s")
-    return await (await connection.execute(statement.format(names.manifest), [generation])).fetchone()
+    return await only_row(connection, statement.format(names.manifest), [generation])
 
 
 # Bytes of small segments, which are kept with all their rows so that no query has to read them again: those that were
@@ -201,8 +200,8 @@ class Bm25Index:
     async def rebuild(
         self, database: Database, collection: CollectionIdentity, progress: Callable[[int, int], None] | None = None
     ) -> Rebuilt:
-        """Rebuild the index while it is used; see `bm25.rebuild.rebuild`."""
-        return await rebuild.rebuild(database, collection, self.cache.analyzers, progress)
+        """Rebuild the index from the stored texts, with this version's analyzer; searches and writes continue."""
+        return await rebuild.Rebuild(database, collection, self.cache.analyzers, progress).run()
 
 
 # State of the database, and ids.

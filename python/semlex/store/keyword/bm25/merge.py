@@ -17,6 +17,7 @@ from psycopg import sql
 from semlex import _core
 from semlex.errors import SemlexError, StoreError
 from semlex.store.keyword.bm25.segments import NewSegment, Source, posting_rows, write_segments
+from semlex.store.postgres.connection import Connection, only_row
 from semlex.store.postgres.errors import LOCK_NOT_AVAILABLE
 from semlex.store.postgres.settings import set_local
 from semlex.store.segments import (
@@ -34,9 +35,8 @@ from semlex.store.segments import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
-    from semlex.store.schema.names import CollectionIdentity
+    from semlex.store.schema.names import CollectionIdentity, Names
     from semlex.store.segments import Cursor
 
 logger = logging.getLogger("semlex")
@@ -149,14 +149,13 @@ async def merge_once(
     async def work(connection: Connection) -> MergeStep:
         # A limit of the role is for statements that others wait for, not for this.
         await set_local(connection, statement_timeout=0)
-        cursor = await connection.execute("SELECT pg_try_advisory_xact_lock(%s)", [merging_lock(collection)])
-        row = await cursor.fetchone()
-        if row is None or not row[0]:
+        (is_mine,) = await only_row(connection, "SELECT pg_try_advisory_xact_lock(%s)", [merging_lock(collection)])
+        if not is_mine:
             return MergeStep(done=False, busy=True)
         state = await read_state(connection, collection)
         for generation, version in zip(state.live, state.versions, strict=True):
             if version == _core.ANALYZER_VERSION:
-                step = await _Merge(connection, collection, generation, known, thoroughly=thoroughly).run()
+                step = await _Merge(connection, collection.names, generation, known, thoroughly).run()
                 if step.done:
                     # The switch of a rebuild holds this row alone. It must see all of a merge, or the merge must see
                     # it: the server refuses this lock (40001) if the switch was committed after this snapshot. Else a
@@ -187,23 +186,15 @@ class _Header:
 ReadHeaders = dict[UUID, _Header]
 
 
+@dataclass(frozen=True, slots=True)
 class _Merge:
     """One merge: a transaction with one snapshot."""
 
-    def __init__(
-        self,
-        connection: Connection,
-        collection: CollectionIdentity,
-        generation: int,
-        headers: ReadHeaders,
-        *,
-        thoroughly: bool,
-    ) -> None:
-        self._connection = connection
-        self._names = collection.names
-        self._generation = generation
-        self._headers = headers
-        self._thoroughly = thoroughly
+    _connection: Connection
+    _names: Names
+    _generation: int
+    _headers: ReadHeaders
+    _thoroughly: bool
 
     async def run(self) -> MergeStep:
         segments = await segment_sizes(self._connection, self._names, self._generation)

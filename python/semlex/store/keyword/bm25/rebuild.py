@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from semlex.errors import StoreError
 from semlex.store.keyword.base import Analyzers, Rebuilt
 from semlex.store.keyword.bm25.segments import NewSegment, write_segments
 from semlex.store.keyword.bm25.write import SegmentWriter
+from semlex.store.postgres.connection import Connection, only_row
 from semlex.store.postgres.settings import set_local
 from semlex.store.schema.locks import without_writers, writing_lock
 from semlex.store.segments import SEGMENT_CHUNKS, chunk_ids, live_ids, merging_lock, read_state, segment_ids
@@ -22,23 +24,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
-    from semlex.store.schema.names import CollectionIdentity
+    from semlex.store.schema.names import CollectionIdentity, Names
 
 PAGE_ROWS = 2_048
 # Chunks that are held in memory over all languages, until their segments are written.
 MAX_OPEN_CHUNKS = 2 * SEGMENT_CHUNKS
-
-
-async def rebuild(
-    database: Database,
-    collection: CollectionIdentity,
-    analyzers: Analyzers,
-    progress: Callable[[int, int], None] | None = None,
-) -> Rebuilt:
-    """Rebuild the keyword index from the stored texts, with this version's analyzer; searches and writes continue."""
-    return await _Rebuild(database, collection, analyzers, progress).run()
 
 
 # Begin: from here on, every writer adds to both generations. Then read the chunks that were there before, and write
@@ -47,25 +38,23 @@ async def rebuild(
 # Chunks are read in the order of their keyword ids. A rebuild first takes an id for itself: chunks with a smaller one
 # existed before, those with a larger one come from writers who add to both generations. A killed rebuild leaves a
 # generation that is never read; the next rebuild removes it and starts again.
-class _Rebuild:
-    """One rebuild of the keyword index, which `rebuild` runs."""
+@dataclass(slots=True)
+class Rebuild:
+    """One rebuild of the keyword index."""
 
-    def __init__(
-        self,
-        database: Database,
-        collection: CollectionIdentity,
-        analyzers: Analyzers,
-        progress: Callable[[int, int], None] | None,
-    ) -> None:
-        self._database = database
-        self._analyzers = analyzers
-        self._collection = collection
-        self._names = collection.names
-        self._progress = progress
-        self._generation = 0
-        self._segments = 0
+    _database: Database
+    _collection: CollectionIdentity
+    _analyzers: Analyzers
+    _progress: Callable[[int, int], None] | None
+    _generation: int = field(default=0, init=False)
+    _segments: int = field(default=0, init=False)
+
+    @property
+    def _names(self) -> Names:
+        return self._collection.names
 
     async def run(self) -> Rebuilt:
+        """Rebuild the index from the stored texts, with this version's analyzer; searches and writes continue."""
         boundary, total = await without_writers(
             self._database, "begin to rebuild the keyword index", self._collection, self._begin
         )
@@ -93,14 +82,10 @@ class _Rebuild:
             ),
             [self._generation, _core.ANALYZER_VERSION, self._names.collection],
         )
-        cursor = await connection.execute(
-            sql.SQL("SELECT nextval(pg_get_serial_sequence(%s, 'keyword_id')), (SELECT count(*) FROM {})").format(
-                self._names.chunk
-            ),
-            [self._names.chunk.as_string(connection)],
-        )
-        row = await cursor.fetchone()
-        return row or (0, 0)
+        statement = sql.SQL("SELECT nextval(pg_get_serial_sequence(%s, 'keyword_id')), (SELECT count(*) FROM {})")
+        chunk = self._names.chunk
+        boundary, total = await only_row(connection, statement.format(chunk), [chunk.as_string(connection)])
+        return boundary, total
 
     async def _read(self, boundary: int, total: int) -> int:
         """Read all chunks with keyword ids below `boundary`, and write their segments; return the number of chunks."""

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 from psycopg import sql
 
-from semlex import _core
-from semlex.errors import AnalyzerVersionError, DamagedSegmentError, FieldError, ValidationError
+from semlex.errors import DamagedSegmentError, FieldError, ValidationError
 from semlex.store.keyword.base import MAX_TERMS, terms_cut
 from semlex.store.keyword.bm25.index import MAX_PASSING, IndexCache, PassingQuery, PassingRow
 from semlex.store.keyword.bm25.read import (
@@ -28,7 +27,7 @@ from semlex.store.keyword.bm25.read import (
     rows_statement,
     state_row,
 )
-from semlex.store.keyword.bm25.segments import refuse_lost_rows
+from semlex.store.keyword.bm25.segments import refuse_lost_rows, refuse_other_analyzer
 from semlex.store.postgres.snapshot import Snapshot, SnapshotDiffersError, SnapshotEndedError
 from semlex.store.query.filters import Filter
 from semlex.store.query.leg import BestRows, KnownScores, LegResult, Scorer, SideColumn, Statement, key_arrays
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from semlex import _core
     from semlex.options.collection import Bm25Options
     from semlex.store.query.leg import Key, ScoreQuery
     from semlex.store.schema.names import CollectionIdentity, Names
@@ -176,7 +176,7 @@ class AnalysedQuery:
             return ("the collection is empty",)
         queries = self.by_language.values()
         if not any(query.wanted or query.excluded for query in queries):
-            return ("the query has no word that the keyword index looks for",)
+            return ("the query has no word for keyword search: stop words and punctuation are ignored",)
         warnings = terms_cut(max(query.total for query in queries))
         if any(query.wanted for query in queries) and not postings.postings:
             return (*warnings, "no word of the query occurs in the collection")
@@ -414,13 +414,13 @@ class PreparedBm25Leg:
         """Score chunks with the index that was read, then read the keys of the best ones."""
         leg, (index,) = self.leg, rows
         names, query = leg.collection.names, leg.query
-        postings = indexed(query.index, query.plan, IndexRows.of(index), names.collection)
+        postings = indexed(query.index, query.plan, IndexRows.of(index), names)
         if postings.missing_languages:
             # Chunks in a new language: search again, with the query analysed in it, too.
             query = AnalysedQuery.of(query.index, query.text, with_phrases=query.with_phrases)
             leg = replace(leg, query=query)
             index = await fetch(snapshot, index_statement(names, query.plan))
-            postings = indexed(query.index, query.plan, IndexRows.of(index), names.collection)
+            postings = indexed(query.index, query.plan, IndexRows.of(index), names)
         return await _result(snapshot, leg, self.side_column, postings)
 
 
@@ -518,14 +518,9 @@ class FilteringBm25Leg:
         return await replace(self.prepared, leg=leg).read(snapshot, index)
 
 
-def indexed(cache: IndexCache, plan: _core.PostingPlan, rows: IndexRows, collection: str) -> _core.PostingSnapshot:
+def indexed(cache: IndexCache, plan: _core.PostingPlan, rows: IndexRows, names: Names) -> _core.PostingSnapshot:
     """Keep the rows that were read in the cache, and return the index; refuse a damaged or outdated index."""
-    if rows.analyzer_version != _core.ANALYZER_VERSION:
-        raise AnalyzerVersionError(
-            f"the keyword index of collection {collection!r} was made by version "
-            f"{rows.analyzer_version} of the analyzer, but this semlex has version {_core.ANALYZER_VERSION}; rebuild "
-            f"it with: semlex maintain reindex --collection {collection}"
-        )
+    refuse_other_analyzer(names, rows.analyzer_version)
     refuse_lost_parts(len(rows.segments) + len(rows.tombstones), rows.parts)
     refuse_lost_rows(rows.damaged)
     cache.take_languages({language for _, language, _ in rows.segments})

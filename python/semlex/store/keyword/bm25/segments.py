@@ -10,14 +10,14 @@ from uuid import UUID, uuid4
 from psycopg import sql
 
 from semlex import _core
-from semlex.errors import DamagedSegmentError
+from semlex.errors import AnalyzerVersionError, DamagedSegmentError
+from semlex.store.postgres.connection import Connection, only_row
 from semlex.store.query.leg import Statement
 from semlex.store.write.copy import copy_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from semlex.store.postgres.connection import Connection
     from semlex.store.schema.names import Names
 
 # Up to this many posting rows travel as arrays with the segments, in one statement.
@@ -167,14 +167,9 @@ async def posting_rows(connection: Connection, names: Names, segment: UUID) -> l
 
 async def check_row_keys(connection: Connection, names: Names, generation: int) -> None:
     """Refuse an index of which posting rows are lost or have other keys than when they were written."""
-    cursor = await connection.execute(
-        sql.SQL("SELECT count(*) FROM {segment} AS s WHERE generation = %s AND {rows_differ}").format(
-            segment=names.segment, rows_differ=rows_differ(names)
-        ),
-        [generation],
-    )
-    row = await cursor.fetchone()
-    refuse_lost_rows(0 if row is None else row[0])
+    statement = sql.SQL("SELECT count(*) FROM {} AS s WHERE generation = %s AND {}")
+    (lost,) = await only_row(connection, statement.format(names.segment, rows_differ(names)), [generation])
+    refuse_lost_rows(lost)
 
 
 def rows_differ(names: Names) -> sql.Composed:
@@ -189,3 +184,13 @@ def refuse_lost_rows(segments: int) -> None:
     """Refuse an index if the number of segments with lost or changed posting rows is not 0."""
     if segments:
         raise DamagedSegmentError(None, f"posting rows of {segments} segments are missing or have other keys")
+
+
+def refuse_other_analyzer(names: Names, version: int | None) -> None:
+    """Refuse an index that another version of the analyzer has made."""
+    if version != _core.ANALYZER_VERSION:
+        name = names.collection
+        raise AnalyzerVersionError(
+            f"the keyword index of collection {name!r} was made by version {version} of the analyzer, but this semlex "
+            f"has version {_core.ANALYZER_VERSION}; rebuild the index with: semlex maintain reindex --collection {name}"
+        )

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from semlex import _core
-from semlex.errors import AnalyzerVersionError
 from semlex.store.keyword.base import Analyzers, Reserved
-from semlex.store.keyword.bm25.segments import NewSegment, few_segments, write_segments
+from semlex.store.keyword.bm25.segments import NewSegment, few_segments, refuse_other_analyzer, write_segments
 from semlex.store.postgres.snapshot import ended_pipeline
 from semlex.store.schema.locks import writing_lock
 from semlex.store.segments import SEGMENT_CHUNKS, ask_state, state_told
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from semlex.store.postgres.connection import Connection
     from semlex.store.query.leg import Statement
     from semlex.store.schema.names import CollectionIdentity, Names
-    from semlex.store.segments import Cursor, IndexState, RowLock
+    from semlex.store.segments import Cursor, RowLock
 
 
 class SegmentWriter:
@@ -78,17 +77,10 @@ class SegmentWriter:
 class BatchIndex:
     """Writes a batch's segments and tombstones; texts are analysed in a thread while rows are sent."""
 
-    def __init__(
-        self,
-        names: Names,
-        analyzers: Analyzers,
-        generations: Sequence[int],
-        blocks: Sequence[int],
-        worker: ThreadPoolExecutor,
-    ) -> None:
+    def __init__(self, names: Names, analyzers: Analyzers, reserved: Reserved, worker: ThreadPoolExecutor) -> None:
         self._names = names
-        self._generations = generations
-        self._blocks = np.array(blocks, dtype=np.int64)
+        self._generations = reserved.generations
+        self._blocks = np.array(reserved.blocks, dtype=np.int64)
         self._worker = worker
         self._texts = SegmentWriter(analyzers)
         self._numbered = 0
@@ -113,9 +105,7 @@ class BatchIndex:
         """Write segments and tombstones in the transaction that has written the rows."""
         # `stored` are the ids of the chunks of this transaction, including ids that were not assigned here; None if
         # every row was stored with its assigned id.
-        segments: list[NewSegment] = []
-        if self._begun:
-            segments = await self._run(stored)
+        segments = await self._run(stored) if self._begun else []
         dead = _core.IdSet(gone)
         tombstones = [(generation, dead) for generation in self._generations]
         await write_segments(connection, self._names, segments, tombstones)
@@ -152,7 +142,7 @@ def index_share(names: Names, analyzers: Analyzers, reserved: Reserved) -> Itera
     """Yield the `BatchIndex` of a write for which ids are reserved."""
     worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="semlex-analysis")
     try:
-        yield BatchIndex(names, analyzers, reserved.generations, reserved.blocks, worker)
+        yield BatchIndex(names, analyzers, reserved, worker)
     finally:
         worker.shutdown(wait=False, cancel_futures=True)
 
@@ -198,16 +188,6 @@ class ReservedAnswers:
     async def told(self) -> Reserved:
         """Read the answers; refuse an index of another analyzer version."""
         state = await state_told(self.state, self.collection)
-        _check_analyzer(state, self.collection)
+        for version in state.versions:
+            refuse_other_analyzer(self.collection.names, version)
         return Reserved(tuple(state.live), tuple([row[0] for row in await self.blocks.fetchall()]))
-
-
-def _check_analyzer(state: IndexState, collection: CollectionIdentity) -> None:
-    for version in state.versions:
-        if version != _core.ANALYZER_VERSION:
-            name = collection.names.collection
-            raise AnalyzerVersionError(
-                f"the keyword index of collection {name!r} was made by version {version} of the analyzer, but this "
-                f"semlex has version {_core.ANALYZER_VERSION}; before you write, rebuild the index with: "
-                f"semlex maintain reindex --collection {name}"
-            )
