@@ -119,17 +119,17 @@ class Reserved:
 PLAIN = _core.Analyzer("simple", stop_words=False)
 # More terms than the longest query has: nothing is cut.
 MAX_CONDITIONS = 4 * MAX_QUERY_BYTES
-TEXTS = sql.SQL(
-    "SELECT c.language, c.context, c.chunk_text FROM {keys} LEFT JOIN {chunk} AS c USING (document_id, chunk_id) "
-    "ORDER BY k.number"
-)
 # Language, context and text of a chunk; nothing of one that is gone.
 Row = tuple[str | None, str | None, str | None]
 
 
 def texts_of(names: Names, keys: Sequence[Key]) -> Statement:
     """Return the statement that reads the `Row` of each chunk, in the order of `keys`."""
-    return Statement(TEXTS.format(keys=NUMBERED_KEYS, chunk=names.chunk), key_arrays(keys))
+    text = sql.SQL(
+        "SELECT c.language, c.context, c.chunk_text FROM {} LEFT JOIN {} AS c USING (document_id, chunk_id) "
+        "ORDER BY k.number"
+    )
+    return Statement(text.format(NUMBERED_KEYS, names.chunk), key_arrays(keys))
 
 
 # What makes a query a sentence or a command line, in which dashes and quotes are words, not operators.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, LiteralString, Protocol, TypeAlias, TypeVar
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
-    from psycopg.abc import Query
+    from psycopg import sql
 
 
 Connection = psycopg.AsyncConnection[Any]
@@ -198,7 +198,9 @@ async def own_connection(url: str, timeout: float) -> AsyncIterator[Connection]:
 
 
 async def only_row(
-    connection: Connection, statement: Query, values: Sequence[Any] | Mapping[str, Any] | None = None
+    connection: Connection,
+    statement: LiteralString | sql.SQL | sql.Composed,
+    values: Sequence[Any] | Mapping[str, Any] | None = None,
 ) -> tuple[Any, ...]:
     """Return the row of a statement that always returns exactly one."""
     cursor = await connection.execute(statement, values)

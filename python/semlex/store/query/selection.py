@@ -134,9 +134,9 @@ async def boost_factors(
     boosts = [
         replace(boost, condition=await with_rows(snapshot.connection, names, boost.condition)) for boost in boosts
     ]
-    matches = sql.SQL(", ").join(sql.SQL("{} IS TRUE").format(boost.condition.expression) for boost in boosts)
+    columns = sql.SQL(", ").join(sql.SQL("{} IS TRUE").format(boost.condition.expression) for boost in boosts)
     text = sql.SQL("SELECT {} FROM {} LEFT JOIN {} AS c USING (document_id, chunk_id) ORDER BY k.number").format(
-        matches, NUMBERED_KEYS, names.chunk
+        columns, NUMBERED_KEYS, names.chunk
     )
     parameters = {name: value for boost in boosts for name, value in boost.condition.parameters.items()}
     rows = await fetch(snapshot, Statement(text, parameters | key_arrays(keys)))

@@ -38,12 +38,10 @@ if TYPE_CHECKING:
     from semlex.store.schema.names import Names
 
 
-_IDS = sql.SQL("SELECT c.keyword_id FROM {} LEFT JOIN {} AS c USING (document_id, chunk_id) ORDER BY k.number")
-
-
 async def _ids(snapshot: Snapshot, names: Names, keys: Sequence[Key]) -> NDArray[np.int64]:
     """Return the ids that chunks have in the keyword index; `NO_CHUNK` for chunks that are gone."""
-    rows = await fetch(snapshot, Statement(_IDS.format(NUMBERED_KEYS, names.chunk), key_arrays(keys)))
+    text = sql.SQL("SELECT c.keyword_id FROM {} LEFT JOIN {} AS c USING (document_id, chunk_id) ORDER BY k.number")
+    rows = await fetch(snapshot, Statement(text.format(NUMBERED_KEYS, names.chunk), key_arrays(keys)))
     return np.array([NO_CHUNK if row[0] is None else row[0] for row in rows], dtype=np.int64)
 
 

@@ -30,7 +30,7 @@ from semlex.store.keyword.bm25.read import (
 from semlex.store.keyword.bm25.segments import refuse_lost_rows, refuse_other_analyzer
 from semlex.store.postgres.snapshot import Snapshot, SnapshotDiffersError, SnapshotEndedError
 from semlex.store.query.filters import Filter
-from semlex.store.query.leg import BestRows, KnownScores, LegResult, Scorer, SideColumn, Statement, key_arrays
+from semlex.store.query.leg import NUMBERED_KEYS, KnownScores, LegResult, Scorer, SideColumn, Statement, key_arrays
 from semlex.store.query.run import fetch
 from semlex.store.segments import refuse_lost_parts
 from semlex.store.write.copy import array_text
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from semlex import _core
     from semlex.options.collection import Bm25Options
-    from semlex.store.query.leg import Key, ScoreQuery
+    from semlex.store.query.leg import BestRows, Key, ScoreQuery
     from semlex.store.schema.names import CollectionIdentity, Names
 
 
@@ -688,12 +688,11 @@ class Bm25Scorer(Scorer):
         if self.query.wants_phrases and self.found_all:
             return KnownScores(np.full(len(keys), np.nan))
         text = sql.SQL(
-            "SELECT c.keyword_id{texts} FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
-            "WITH ORDINALITY AS k(document_id, chunk_id, number) "
-            "LEFT JOIN {chunk} AS c ON k.number <= {most} AND c.document_id = k.document_id "
-            "AND c.chunk_id = k.chunk_id ORDER BY k.number"
+            "SELECT c.keyword_id{texts} FROM {keys} LEFT JOIN {chunk} AS c ON k.number <= {most} "
+            "AND c.document_id = k.document_id AND c.chunk_id = k.chunk_id ORDER BY k.number"
         ).format(
             texts=TEXTS if self.query.reads_texts else sql.SQL(""),
+            keys=NUMBERED_KEYS,
             chunk=self.names.chunk,
             most=sql.Literal(self.texts_left if self.query.reads_texts else len(keys)),
         )
