@@ -68,7 +68,7 @@ COLUMNS = sql.SQL(
     "{row_columns}, c.keyword_id, c.language"
 )
 LARGE_COLUMNS, PLACE_COLUMN = (2, 3), 15
-FROM_PLACE = 5  # columns from the place to the last one
+FROM_PLACE = 5  # columns from the place to the source
 # More rows than this are measured on the server first, so that a refused answer is never sent. This many have up to
 # 36 MiB (MAX_CHUNK_BYTES and MAX_METADATA_BYTES each).
 MEASURED_ROWS = 32
@@ -228,7 +228,7 @@ async def _rows(
 
 
 def _stored(row: Sequence[Any]) -> tuple[Any, ...]:
-    """Return the fields of a `StoredChunk` from a row that begins with `COLUMNS` and ends with the language."""
+    """Return the fields of a `StoredChunk` from a row of `COLUMNS`."""
     # The metadata is JSON text.
     _, chunk_id, text, metadata, parent, created, updated, name, chapter, section, subsections, *rest = row
     start, end, line, page, place, children, begins, ends, source, *_, language = rest

@@ -482,7 +482,8 @@ async def _in_collection(
         what, remedy = f"lacks the table {missing[0]}: no query is logged", "let the owner of the tables run"
         return [Finding("table_missing", "warning", name, what, remedy, "; ".join(made) + ";")]
     if missing:
-        what, remedy = f"lacks the table {', '.join(missing)}", "restore it from a backup, or drop the collection"
+        tables = f"table {missing[0]}" if len(missing) == 1 else f"tables {', '.join(missing)}"
+        what, remedy = f"lacks the {tables}", "restore the database from a backup, or drop the collection"
         return [Finding("table_missing", "error", name, what, remedy)]
     problems = []
     if registered.building:

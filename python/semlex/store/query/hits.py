@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID
 
 import psycopg
@@ -59,8 +59,11 @@ class Relation:
             wrong_type("results", "list of SearchResult", wrong[0]) if wrong else [],
             strings_errors("include", include),
         )
-        if set(include) - set(get_args(Included)):
-            raise ConfigurationError(f"include names an unknown column; known columns: {', '.join(get_args(Included))}")
+        unknown = [name for name in include if name not in INCLUDED]
+        if unknown:
+            raise ConfigurationError(
+                f"unknown column {unknown[0][:20]!r} in include; known columns: {', '.join(INCLUDED)}"
+            )
         self.columns = COLUMNS | {name: kind for name, kind in INCLUDED.items() if name in include}
         for name in ("id", "source", "source_document", *(name for name in include if name != "metadata")):
             check_rows(name, [getattr(hit, name) for hit in listed])
