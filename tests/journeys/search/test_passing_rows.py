@@ -23,7 +23,7 @@ from semlex.search import retrieval
 from semlex.store.postgres.embedded.server import EmbeddedServer
 from semlex.store.query import passing_chunks, passing_rows, vector
 from semlex.store.query.leg import Statement
-from semlex.store.query.passing_chunks import SERVER_RUN
+from semlex.store.query.passing_ids import SERVER_RUN
 from semlex.store.query.passing_rows import (
     BYTES_BESIDE,
     MAX_WAIT,

@@ -15,7 +15,7 @@ from semlex.store.keyword.base import Analyzers, Rebuilt, Reserved, refuse_unkno
 from semlex.store.keyword.bm25 import merge, rebuild, write
 from semlex.store.keyword.bm25.segments import check_row_keys
 from semlex.store.postgres.connection import Connection, only_row
-from semlex.store.query.passing_chunks import database_state, passing_ids
+from semlex.store.query.passing_ids import database_state, passing_ids
 from semlex.store.segments import ask_sizes, check_manifest, chunk_ids, live_ids, read_state
 from semlex.store.write.copy import ids_of
 
