@@ -28,9 +28,9 @@ from semlex.store.indexes.choice import WantedVectorIndex, indexes_wanted, missi
 from semlex.store.indexes.estimate import MIN_BUILD_MEMORY, IndexEstimate, estimate_build
 from semlex.store.indexes.options import NoIndex, VectorIndex
 from semlex.store.indexes.partitions import PartitionedBuild, loose_indexes, whole_index
-from semlex.store.postgres.connection import Connection, is_pooled, only_row, own_connection
+from semlex.store.postgres.connection import Connection, is_pooled, own_connection
 from semlex.store.postgres.errors import QUERY_CANCELLED, translate
-from semlex.store.postgres.settings import SETTINGS, begin_writing, of_role, set_for_session, set_local
+from semlex.store.postgres.settings import SETTINGS, begin_writing, of_role, only_row, set_for_session, set_local
 from semlex.store.schema.locks import TELL_SECONDS, between_searches, lock_briefly
 
 if TYPE_CHECKING:

@@ -12,12 +12,13 @@ from semlex.clock import SYSTEM, Clock
 from semlex.errors import ConfigurationError
 from semlex.store.indexes.catalog import MAX_INDEXED_DIMENSIONS, built_to_their_end, read_vector_indexes, value_for
 from semlex.store.indexes.options import HnswIndex, NoIndex, VectorIndex, default_lists, kind_of
-from semlex.store.postgres.connection import Connection, only_row
+from semlex.store.postgres.settings import only_row
 from semlex.store.query.filters import text_hash
 from semlex.store.schema.names import TableIndex
 
 if TYPE_CHECKING:
     from semlex.store.indexes.catalog import StoredIndex, VectorIndexes
+    from semlex.store.postgres.connection import Connection
     from semlex.store.schema.collection import CollectionInfo
 
 

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 from psycopg import sql
 
 from semlex.store.indexes.catalog import searched_tables
-from semlex.store.postgres.connection import Connection, only_row
-from semlex.store.postgres.settings import set_for_session
+from semlex.store.postgres.settings import only_row, set_for_session
 from semlex.store.schema.locks import between_searches, lock_briefly
 from semlex.store.schema.names import Names, TableIndex, oid_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.schema.collection import CollectionInfo
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from semlex.errors import UnsupportedServerError
 from semlex.store.keyword.base import MAX_TERMS, terms_cut
-from semlex.store.postgres.connection import Connection, only_row
+from semlex.store.postgres.settings import only_row
 from semlex.store.query.leg import PlainKeywordLeg
 
 if TYPE_CHECKING:
+    from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.snapshot import Snapshot
 
 # Name of the extension -> the oldest version whose SQL is the one that is used here.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any, Literal, LiteralString, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
@@ -17,9 +17,7 @@ from semlex.store.postgres.errors import translate
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-
-    from psycopg import sql
+    from collections.abc import AsyncIterator, Iterator
 
 
 Connection = psycopg.AsyncConnection[Any]
@@ -195,17 +193,6 @@ async def own_connection(url: str, timeout: float) -> AsyncIterator[Connection]:
         yield connection
     finally:
         await connection.close()
-
-
-async def only_row(
-    connection: Connection,
-    statement: LiteralString | sql.SQL | sql.Composed,
-    values: Sequence[Any] | Mapping[str, Any] | None = None,
-) -> tuple[Any, ...]:
-    """Return the row of a statement that always returns exactly one."""
-    cursor = await connection.execute(statement, values)
-    rows: list[tuple[Any, ...]] = await cursor.fetchall()
-    return rows[0]
 
 
 Pooling = Literal["none", "session", "transaction"]

@@ -190,3 +190,10 @@ async def fetch_value(connection: Connection, statement: Query, values: Params |
     """Run a statement and return the first value of its first row, or None if it returns no row; times are UTC."""
     row = await fetch_row(connection, statement, values)
     return None if row is None else row[0]
+
+
+async def only_row(connection: Connection, statement: Query, values: Params | None = None) -> tuple[Any, ...]:
+    """Return the row of a statement that always returns exactly one; times are UTC."""
+    row: tuple[Any, ...]
+    (row,) = await fetch_rows(connection, statement, values)
+    return row

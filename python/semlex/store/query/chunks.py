@@ -15,8 +15,7 @@ from psycopg import AsyncCursor, sql
 from semlex import _core
 from semlex.store.descriptions import without_line
 from semlex.store.keyword.base import MAX_TERMS
-from semlex.store.postgres.connection import Connection, only_row
-from semlex.store.postgres.settings import cursor_with_times
+from semlex.store.postgres.settings import cursor_with_times, only_row
 from semlex.store.query.chunk_keys import chunk_keys, indexed_keys, is_indexed, keys_of
 from semlex.store.query.filters import Filter, with_rows
 from semlex.store.query.leg import GIVEN_KEYS, BestRows, Key, Statement, key_arrays
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.query.rows import RowColumns
     from semlex.store.schema.collection import CollectionInfo

@@ -12,7 +12,7 @@ from psycopg import sql
 from semlex.filters.fields import MAX_PATH_PARTS, OWN, Field
 from semlex.filters.tree import OPERATORS
 from semlex.store.indexes.field_indexes import read_field_indexes
-from semlex.store.postgres.connection import Connection, only_row
+from semlex.store.postgres.settings import only_row
 from semlex.store.query.filters import ELEMENTS, OWN_COLUMNS, Filter, constant_path, parse_filters, value_at
 from semlex.store.query.leg import GIVEN_KEYS, Key, key_arrays
 from semlex.store.query.selection import sampled_chunks
@@ -21,6 +21,7 @@ from semlex.types.fields import Facet, FacetValue, FieldSummaries, FieldSummary
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from semlex.store.postgres.connection import Connection
     from semlex.store.schema.names import Names
 
 

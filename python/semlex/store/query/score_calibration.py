@@ -12,7 +12,7 @@ import numpy as np
 from psycopg import sql
 
 from semlex.clock import SYSTEM, Clock
-from semlex.store.postgres.connection import Connection, only_row
+from semlex.store.postgres.settings import only_row
 from semlex.store.query.leg import GIVEN_KEYS
 from semlex.store.schema.names import oid_of, stored_in
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semlex.options.collection import DistanceName
+    from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.schema.collection import CollectionInfo
 

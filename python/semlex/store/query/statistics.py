@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
 
-from semlex.store.postgres.connection import Connection, only_row
+from semlex.store.postgres.settings import only_row
 from semlex.store.schema.names import Names, oid_of, stored_in
 from semlex.store.write.sources import is_present
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from semlex.store.postgres.connection import Connection
     from semlex.store.schema.collection import CollectionInfo
 
 # A table of this size is counted in some ten milliseconds.

@@ -14,7 +14,7 @@ from semlex.options.collection import DEFAULT_BM25, Bm25Options
 from semlex.store.keyword.base import Analyzers, Rebuilt, Reserved, refuse_unknown_languages
 from semlex.store.keyword.bm25 import merge, rebuild, write
 from semlex.store.keyword.bm25.segments import check_row_keys
-from semlex.store.postgres.connection import Connection, only_row
+from semlex.store.postgres.settings import only_row
 from semlex.store.query.passing_ids import database_state, passing_ids
 from semlex.store.segments import ask_sizes, check_manifest, chunk_ids, live_ids, read_state
 from semlex.store.write.copy import ids_of
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from semlex.store.keyword.bm25.read import PartIds
     from semlex.store.keyword.bm25.write import BatchIndex
+    from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.query.filters import Filter
     from semlex.store.query.leg import Statement

@@ -17,9 +17,8 @@ from psycopg import sql
 from semlex import _core
 from semlex.errors import SemlexError, StoreError
 from semlex.store.keyword.bm25.segments import NewSegment, Source, posting_rows, write_segments
-from semlex.store.postgres.connection import Connection, only_row
 from semlex.store.postgres.errors import LOCK_NOT_AVAILABLE
-from semlex.store.postgres.settings import set_local
+from semlex.store.postgres.settings import only_row, set_local
 from semlex.store.segments import (
     SEGMENT_CHUNKS,
     check_manifest,
@@ -35,6 +34,7 @@ from semlex.store.segments import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.schema.names import CollectionIdentity, Names
     from semlex.store.segments import Cursor

@@ -14,8 +14,7 @@ from semlex.errors import StoreError
 from semlex.store.keyword.base import Analyzers, Rebuilt
 from semlex.store.keyword.bm25.segments import NewSegment, write_segments
 from semlex.store.keyword.bm25.write import SegmentWriter
-from semlex.store.postgres.connection import Connection, only_row
-from semlex.store.postgres.settings import set_local
+from semlex.store.postgres.settings import only_row, set_local
 from semlex.store.schema.locks import without_writers, writing_lock
 from semlex.store.segments import SEGMENT_CHUNKS, chunk_ids, live_ids, merging_lock, read_state, segment_ids
 
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.schema.names import CollectionIdentity, Names
 

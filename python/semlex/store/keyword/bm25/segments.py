@@ -11,13 +11,14 @@ from psycopg import sql
 
 from semlex import _core
 from semlex.errors import AnalyzerVersionError, DamagedSegmentError
-from semlex.store.postgres.connection import Connection, only_row
+from semlex.store.postgres.settings import only_row
 from semlex.store.query.leg import Statement
 from semlex.store.write.copy import copy_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from semlex.store.postgres.connection import Connection
     from semlex.store.schema.names import Names
 
 # Up to this many posting rows travel as arrays with the segments, in one statement.
