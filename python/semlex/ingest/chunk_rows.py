@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from semlex import _core
 from semlex.errors import DuplicateError
-from semlex.ingest.document_chunks import Chunk, Reading, cut_file
+from semlex.ingest.document_chunks import RULES_VERSION, Chunk, Reading, cut_file
 from semlex.ingest.files.discovery import FileProblem, FoundFile, read_file
 from semlex.ingest.loaders.base import LoadError, is_left_out
+from semlex.ingest.overlap import in_parts
 from semlex.store.descriptions import TEXT_HASH_BYTES, stored_lines, without_line
 from semlex.store.query.chunk_keys import chunk_keys, indexed_chunk_id, indexed_document_id, indexed_keys
-from semlex.store.write.chunk_batch import PART_ROWS, ChunkBatch
+from semlex.store.write.chunk_batch import COLUMN_NAMES, PART_ROWS, ChunkBatch
 from semlex.store.write.documents import DocumentRow
 from semlex.store.write.sources import FileState, KnownDocument, Source
 from semlex.types.documents import titles_in, utc_now
@@ -32,7 +34,26 @@ if TYPE_CHECKING:
 
 TEXTS_IN_METADATA = ("source_document", "chapter_title", "section_title", "summary")
 IN_METADATA = frozenset({*TEXTS_IN_METADATA, "token_count", "subsection_title"})
+# Values of columns that a batch leaves out, if not NULL. The lists are shared: a load makes so many rows that every
+# object counts.
+DEFAULTS: dict[str, Any] = {
+    "chunk_no": 0,
+    "chunk_type": "text",
+    "subsection_title": [],
+    "child_ids": [],
+    **dict.fromkeys((*TEXTS_IN_METADATA, "context"), ""),
+}
+# Columns with the values of a chunk's attributes of the same names.
+OF_CHUNK = tuple(one.name for one in fields(Chunk) if one.name in COLUMN_NAMES)
+# Columns with the values of a document's fields of the same names.
+OF_DOCUMENT = ("metadata", "child_ids", "created_at", "updated_at", "language", "timestamp_start", "timestamp_end")
 CONTEXT_SEPARATOR = " > "
+
+
+def chunk_batch(**columns: Any) -> ChunkBatch:
+    """Make rows of the chunk table from some of its columns; the others are empty."""
+    count = len(columns["chunk_id"])
+    return ChunkBatch(**{name: [DEFAULTS.get(name)] * count for name in COLUMN_NAMES} | columns)
 
 
 def text_hashes(contexts: Sequence[str], texts: Sequence[str]) -> list[bytes]:
@@ -62,7 +83,7 @@ def embedded_text(context: str, text: str) -> str:
 def document_texts(documents: GivenDocuments, *, with_context: bool) -> list[str]:
     """Return the text that the model embeds for each added document."""
     contexts = _named_in_metadata(documents.metadata, with_context=with_context)["context"]
-    return [embedded_text(context, text) for context, text in zip(contexts, documents.contents, strict=True)]
+    return [embedded_text(context, text) for context, text in zip(contexts, documents.content, strict=True)]
 
 
 def unrepeated(ids: Sequence[str], on_duplicate: OnDuplicate) -> list[int]:
@@ -111,8 +132,7 @@ class DocumentRows:
 
     def parts(self) -> Iterator[ChunkBatch]:
         """Yield the rows in batches of up to `PART_ROWS`."""
-        for start in range(0, len(self), PART_ROWS):
-            yield self._made(self.keyed[start : start + PART_ROWS])
+        return map(self._made, in_parts(self.keyed, PART_ROWS))
 
     def whole(self) -> ChunkBatch:
         """Return all rows as one batch."""
@@ -121,36 +141,22 @@ class DocumentRows:
     def _made(self, keyed: Sequence[tuple[bytes, str, int]]) -> ChunkBatch:
         numbers = [number for *_, number in keyed]
         given = self.documents
-        metadata: list[Mapping[str, Any]] = [given.metadata[number] for number in numbers]
-        count = len(numbers)
         chunk_ids = [chunk_id for _, chunk_id, _ in keyed]
-        texts = [given.contents[number] for number in numbers]
-        named = _named_in_metadata(metadata, with_context=self.with_context)
+        texts = [given.content[number] for number in numbers]
+        columns = {name: getattr(given, name) for name in OF_DOCUMENT}
+        named = _named_in_metadata([given.metadata[number] for number in numbers], with_context=self.with_context)
         if self.contexts:
             own = zip(chunk_ids, named["context"], strict=True)
             named["context"] = [self.contexts.get(chunk_id, context) for chunk_id, context in own]
-        return ChunkBatch(
+        return chunk_batch(
             document_id=[key for key, *_ in keyed],
             chunk_id=chunk_ids,
-            chunk_no=[0] * count,
-            parent_chunk_id=[given.parent_ids[number] for number in numbers],
-            chunk_type=["text"] * count,
-            char_start=[None] * count,
-            char_end=[None] * count,
-            line=[None] * count,
-            page=[None] * count,
-            place=[None] * count,
+            parent_chunk_id=[given.parent_id[number] for number in numbers],
             chunk_text=texts,
             content_hash=text_hashes(named["context"], texts),
-            language=[given.languages[number] for number in numbers],
-            metadata=metadata,
-            child_ids=[given.child_ids[number] for number in numbers],
-            timestamp_start=[given.timestamps[0][number] for number in numbers],
-            timestamp_end=[given.timestamps[1][number] for number in numbers],
-            created_at=[given.created_at[number] for number in numbers],
-            updated_at=[given.updated_at[number] for number in numbers],
             embeddings=self._vectors(numbers),
             **named,
+            **{name: [column[number] for number in numbers] for name, column in columns.items()},
         )
 
     def _vectors(self, numbers: list[int]) -> Vectors | None:
@@ -161,12 +167,8 @@ class DocumentRows:
 
 
 def _named_in_metadata(metadata: Sequence[Mapping[str, Any]], *, with_context: bool) -> dict[str, list[Any]]:
-    """Return the columns of the chunk table whose values come from the metadata, by name."""
-    count = len(metadata)
-    columns: dict[str, list[Any]] = {name: [""] * count for name in (*TEXTS_IN_METADATA, "context")}
-    # Tokens are counted only of texts that were cut here.
-    columns["token_count"] = [None] * count
-    columns["subsection_title"] = [[]] * count
+    """Return the columns of the chunk table that are read from the metadata, by name."""
+    columns: dict[str, list[Any]] = {"context": [""] * len(metadata)}
     if all(map(IN_METADATA.isdisjoint, metadata)):
         return columns
     for name in TEXTS_IN_METADATA:
@@ -232,7 +234,7 @@ class SkippedFile:
 def prepare_file(
     file: FoundFile, source: Source, known: Mapping[UUID, KnownDocument], reading: Reading, *, again: bool = False
 ) -> PreparedFile | UnchangedFile | SkippedFile | FileProblem:
-    """Read and split a file, unless its state shows that it has not changed."""
+    """Read and split a file, unless its state or its bytes show that it has not changed."""
     key = indexed_document_id(source.key, file.uri)
     before = known.get(key)
     if again and before is not None:
@@ -268,7 +270,7 @@ def prepare_file(
         modified_at=read.modified_at,
         chunk_count=len(chunks),
         loader_version=cut.loader.version,
-        chunker_version=chunker.version,
+        chunker_version=RULES_VERSION,
         **chunker.settings._asdict(),
         metadata=dict(cut.loaded.metadata),
         file_state=file.settled_state,
@@ -290,7 +292,8 @@ def rows_of_chunks(
     """Return the rows of the chunks of one document."""
     paths = [chunk.heading_path for chunk in chunks]
     contexts = [chunk_context(title, chunk) if with_context else "" for chunk in chunks]
-    identities = text_hashes(contexts, [chunk.text for chunk in chunks])
+    texts = [chunk.text for chunk in chunks]
+    identities = text_hashes(contexts, texts)
     chunk_ids: list[str] = []
     seen: Counter[bytes] = Counter()
     for identity in identities:
@@ -300,33 +303,21 @@ def rows_of_chunks(
     for chunk, chunk_id in zip(chunks, chunk_ids, strict=True):
         if chunk.parent is not None:
             children.setdefault(chunk.parent, []).append(chunk_id)
-    none: list[str] = []  # shared: a load makes so many rows that every object counts
+    none: list[str] = DEFAULTS["child_ids"]
     count, now = len(chunks), utc_now()
-    return ChunkBatch(
+    return chunk_batch(
         document_id=[document_id.bytes] * count,
         chunk_id=chunk_ids,
-        chunk_no=[chunk.chunk_no for chunk in chunks],
         parent_chunk_id=[None if chunk.parent is None else chunk_ids[chunk.parent] for chunk in chunks],
-        chunk_type=[chunk.chunk_type for chunk in chunks],
         source_document=[uri] * count,
         chapter_title=[path[0] if path else "" for path in paths],
         section_title=[path[1] if len(path) > 1 else "" for path in paths],
         subsection_title=[list(path[2:]) or none for path in paths],
-        summary=[chunk.summary for chunk in chunks],
         context=contexts,
-        chunk_text=[chunk.text for chunk in chunks],
-        token_count=[chunk.token_count for chunk in chunks],
-        char_start=[chunk.char_start for chunk in chunks],
-        char_end=[chunk.char_end for chunk in chunks],
-        line=[chunk.line for chunk in chunks],
-        page=[chunk.page for chunk in chunks],
-        place=[chunk.place for chunk in chunks],
+        chunk_text=texts,
         content_hash=identities,
-        language=[None] * count,
-        metadata=[chunk.metadata for chunk in chunks],
         child_ids=[children.get(number, none) for number in range(count)],
-        timestamp_start=[None] * count,
-        timestamp_end=[None] * count,
         created_at=[now] * count,
         updated_at=[now] * count,
+        **{name: list(map(attrgetter(name), chunks)) for name in OF_CHUNK},
     )

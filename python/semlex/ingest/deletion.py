@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from semlex.errors import ConfigurationError
+from semlex.ingest.files.roots import holds_anything
 from semlex.ingest.files.roots import vanished as vanished_files
+from semlex.ingest.overlap import in_parts
 from semlex.store.query.chunk_keys import keys_of
 from semlex.store.write import sources as stored_sources
 from semlex.store.write.deletes import BATCH_DOCUMENTS, Selection, documents_named, documents_that_pass
@@ -44,10 +46,9 @@ class Deletion:
     @property
     def files(self) -> str | None:
         """The text by which the log names the deleted files; None if only ids and a filter were given."""
-        if self.document is None and self.source is None and not self.vanished:
-            return None
-        parts = ("vanished" if self.vanished else None, self.source, self.document)
-        return ", ".join(part for part in parts if part is not None)
+        given = ("vanished" if self.vanished else None, self.source, self.document)
+        parts = [part for part in given if part is not None]
+        return ", ".join(parts) if parts else None
 
     @property
     def whole_source(self) -> str | None:
@@ -59,7 +60,7 @@ class Deletion:
         """Yield the chunks to delete, in parts that are small enough for one transaction."""
         documents = await self._documents(database, collection)
         if self.ids is not None:
-            keys = sorted(keys_of(self.ids), key=lambda key: (key[0].bytes, key[1]))
+            keys = sorted(keys_of(self.ids))
             wanted = keys if documents is None else [key for key in keys if key[0] in documents]
             start = 0
             while start < len(wanted):
@@ -67,13 +68,11 @@ class Deletion:
                 # All ids of a document in one part, to see whether anything of it is left.
                 while end < len(wanted) and wanted[end][0] == wanted[end - 1][0]:
                     end += 1
-                part, start = wanted[start:end], end
-                yield Selection(list(dict.fromkeys(key[0] for key in part)), self.condition, part)
+                part_keys, start = wanted[start:end], end
+                yield Selection(list(dict.fromkeys(key[0] for key in part_keys)), self.condition, part_keys)
         elif documents is not None:
-            ordered = sorted(documents, key=lambda document: document.bytes)
-            for start in range(0, len(ordered), BATCH_DOCUMENTS):
-                part_of = ordered[start : start + BATCH_DOCUMENTS]
-                yield Selection(part_of, self.condition, whole=self.condition.is_empty)
+            for part in in_parts(sorted(documents), BATCH_DOCUMENTS):
+                yield Selection(part, self.condition, whole=self.condition.is_empty)
         else:
             after: UUID | None = None
             while True:
@@ -105,12 +104,14 @@ class Deletion:
         if self.document is not None:
             named = await database.read(
                 "look for the document",
-                lambda c: documents_named(c, collection, self.document or "", keys if self.source else None),
+                partial(
+                    documents_named, collection=collection, name=self.document, sources=keys if self.source else None
+                ),
             )
             if len(set(named.values())) > 1:
                 names = ", ".join(source.name for source in known if source.source_id in named.values())
                 raise ConfigurationError(
-                    f"several sources have a document {self.document!r}: say which (source=): {names}"
+                    f"several sources have a document {self.document!r}: name one with --source (source=): {names}"
                 )
             documents = set(named)
         if self.document is not None and not self.vanished:
@@ -131,23 +132,16 @@ def _vanished(source: Source, uris: Sequence[str]) -> set[str]:
     root = Path(source.root)
     if not root.is_dir():
         raise ConfigurationError(
-            f"the folder of the source {source.name!r} does not exist ({root}), so its files cannot be looked for: if "
-            f"it has moved, semlex documents move {source.name} FOLDER; semlex delete --source {source.name} removes "
-            "the source with all its documents"
+            f"the folder of the source {source.name!r} does not exist ({root}), so semlex cannot tell which files are "
+            f"gone. If the folder has moved: semlex documents move {source.name} FOLDER. To delete all documents of "
+            f"the source: semlex delete --source {source.name}"
         )
     gone = set(vanished_files(root, uris))
     # Checked afterwards: the drive may have been removed meanwhile.
-    if gone and _is_empty(root):
+    if gone and not holds_anything(root):
         raise ConfigurationError(
-            f"the folder of the source {source.name!r} is empty or cannot be read ({root}), so its files cannot be "
-            f"looked for: if its drive is not mounted, mount it; semlex delete --source {source.name} removes the "
-            "source with all its documents"
+            f"the folder of the source {source.name!r} is empty or cannot be read ({root}), so semlex cannot tell "
+            "which files are gone. If its drive is not mounted: mount it. To delete all documents of the source: "
+            f"semlex delete --source {source.name}"
         )
     return gone
-
-
-def _is_empty(folder: Path) -> bool:
-    try:
-        return not any(folder.iterdir())
-    except OSError:
-        return True

@@ -13,7 +13,7 @@ from semlex.ingest.loaders.base import LoadError, extracted_metadata
 from semlex.ingest.loaders.registry import load, loader_named, loader_of
 from semlex.models.tokenizer import TokenCounter, counter_of_words
 from semlex.options.collection import UNICODE_WORDS, ChunkSettings
-from semlex.types.documents import MAX_CHUNK_BYTES, MAX_METADATA_BYTES, NOWHERE, Document, StoredPlace, line_breaks
+from semlex.types.documents import MAX_CHUNK_BYTES, MAX_METADATA_BYTES, Document, StoredPlace, line_breaks
 from semlex.validation import text_errors
 
 if TYPE_CHECKING:
@@ -71,11 +71,6 @@ class Chunker:
         self._counter = counter
         self.settings = settings
 
-    @property
-    def version(self) -> int:
-        """The version of the rules that decide where a text is split."""
-        return RULES_VERSION
-
     def cut(self, text: str, structure: str = "markdown") -> CutText:
         """Split one text into chunks."""
         if errors := text_errors("text", text, nul=True):
@@ -98,8 +93,7 @@ class Chunker:
         """Return a text as one chunk, however long it is."""
         kept = text.strip()
         start = text.index(kept)
-        counts = self._counter.count_tokens([kept]).tolist()
-        return Chunk(0, kept, (), start, start + len(kept), 1 + line_breaks(text[:start]), counts[0])
+        return Chunk(0, kept, (), start, start + len(kept), 1 + line_breaks(text[:start]), self.counts([kept])[0])
 
     def counts(self, texts: Sequence[str]) -> list[int]:
         """Return the number of tokens of each text."""
@@ -112,8 +106,7 @@ class Chunker:
         """Count the tokens of all chunks whose token count is unknown, in one call."""
         unknown = [chunk for chunk in chunks if chunk.token_count == UNKNOWN]
         if unknown:
-            counts = self._counter.count_tokens([chunk.text for chunk in unknown]).tolist()
-            for chunk, count in zip(unknown, counts, strict=True):
+            for chunk, count in zip(unknown, self.counts([chunk.text for chunk in unknown]), strict=True):
                 chunk.token_count = count
 
     def _shortened(self, text: str, chunks: list[Chunk]) -> list[Chunk]:
@@ -177,9 +170,8 @@ class Chunker:
         starts, ends = found.starts.tolist(), found.ends.tolist()
         # A model may tokenise a text differently alone than inside another; words are known to be the same.
         counts = found.token_counts.tolist() if self._counts_words else None
-        rows = zip(
-            starts, ends, found.lines.tolist(), found.code.tolist(), found.headings, found.introductions, strict=True
-        )
+        lines, code = found.lines.tolist(), found.code.tolist()
+        rows = zip(starts, ends, lines, code, found.headings, found.introductions, strict=True)
         return found.title, [
             Chunk(
                 number,
@@ -189,10 +181,10 @@ class Chunker:
                 end,
                 line,
                 counts[number] if counts is not None and _stands_apart(text, start, end) else UNKNOWN,
-                "code" if code else "text",
+                "code" if is_code else "text",
                 before or "",
             )
-            for number, (start, end, line, code, path, before) in enumerate(rows)
+            for number, (start, end, line, is_code, path, before) in enumerate(rows)
         ]
 
 
@@ -222,8 +214,6 @@ def line_at(line: int | None, before: str) -> int | None:
 def _place_in(record: Record, chunk: Chunk) -> dict[str, Any] | None:
     """Return a chunk's place as it is stored: its first row, and the offsets in the chunk at which later rows begin."""
     place = record.place
-    if place is NOWHERE:
-        return None
     if place.row is not None and place.breaks:
         passed = bisect_right(place.breaks, chunk.char_start)
         breaks = _breaks_in(chunk, place.breaks, passed)
@@ -254,8 +244,7 @@ class Reading:
 
     def is_outdated(self, known: KnownDocument) -> bool:
         """Return whether a stored document would be read or split differently today."""
-        loader, chunker = loader_named(known.uri, self.loaders), self.chunker
-        today = (loader.version, chunker.version, chunker.settings)
+        today = (loader_named(known.uri, self.loaders).version, RULES_VERSION, self.chunker.settings)
         return today != (known.loader_version, known.chunker_version, known.chunk_settings)
 
     def as_read(self, known: KnownDocument) -> Reading:
@@ -272,19 +261,14 @@ class Reading:
         return {name: value for name, value in given.items() if value}
 
 
-@dataclass(frozen=True, slots=True)
-class CutFile:
+class CutFile(NamedTuple):
     """A file that was read and split into chunks, with its loader."""
 
     loader: Loader
     loaded: LoadedDocument
+    format: str
     title: str
     chunks: Sequence[Chunk]
-
-    @property
-    def format(self) -> str:
-        """Name of the file's format."""
-        return self.loaded.format or self.loader.name
 
 
 def cut_file(file: FileBytes, reading: Reading) -> CutFile:
@@ -299,12 +283,11 @@ def cut_file(file: FileBytes, reading: Reading) -> CutFile:
     if extraction is not None and extraction.per == "chunk":
         size = 0
         for chunk in chunks:
-            chunk.metadata = extracted_metadata(
-                extraction, Document(chunk.text, dict(chunk.metadata), file.uri), reading.loop
-            )
+            own = Document(chunk.text, dict(chunk.metadata), file.uri)
+            chunk.metadata = extracted_metadata(extraction, own, reading.loop)
             size += _json_bytes(chunk.metadata)
-            _check_copies(size)
-    return CutFile(loader, loaded, (title or "")[:MAX_TITLE_CHARACTERS], chunks)
+            check_copies(size)
+    return CutFile(loader, loaded, loaded.format or loader.name, (title or "")[:MAX_TITLE_CHARACTERS], chunks)
 
 
 def cut_document(loaded: LoadedDocument, chunker: Chunker) -> tuple[str | None, list[Chunk]]:
@@ -314,7 +297,7 @@ def cut_document(loaded: LoadedDocument, chunker: Chunker) -> tuple[str | None, 
     else:
         title, chunks = chunker.cut(loaded.text, loaded.structure)
         title = loaded.title or title
-        _check_copies(_json_bytes(loaded.metadata) * len(chunks))
+        check_copies(_json_bytes(loaded.metadata) * len(chunks))
         for chunk in chunks:
             chunk.metadata = loaded.metadata
             chunk.line = chunk.line if loaded.has_lines else None
@@ -335,7 +318,7 @@ def _cut_records(loaded: LoadedDocument, chunker: Chunker) -> list[Chunk]:
             message = f"a record on line {line} has {own_bytes + record_bytes} bytes of metadata, including the file's"
             raise LoadError("metadata_too_large", f"{message}; the limit is {MAX_METADATA_BYTES}: shorten it")
         copied += (own_bytes + record_bytes) * len(found)
-        _check_copies(copied)
+        check_copies(copied)
         shared = {**loaded.metadata, **record.metadata} if own_bytes else record.metadata
         for chunk in found:
             chunk.chunk_no = len(chunks)
@@ -356,10 +339,11 @@ def _json_bytes(metadata: Mapping[str, Any]) -> int:
     return len(_core.to_json(metadata)) if metadata else 0
 
 
-def _check_copies(size: int) -> None:
+def check_copies(size: int, remedy: str = "shorten the metadata of long texts, or split the file") -> None:
+    """Refuse chunks of one document whose metadata is too large together; `size` in bytes."""
     if size > MAX_COPIED_BYTES:
-        message = f"its chunks would have {size} bytes of metadata together, the limit is {MAX_COPIED_BYTES}"
-        raise LoadError("metadata_too_large", f"{message}: shorten the metadata of long texts, or split the file")
+        message = f"its chunks would have {size:,} bytes of metadata together; the limit is {MAX_COPIED_BYTES:,}"
+        raise LoadError("metadata_too_large", f"{message}: {remedy}")
 
 
 def _record_chunks(loaded: LoadedDocument, record: Record, chunker: Chunker) -> list[Chunk]:

@@ -10,11 +10,8 @@ import numpy as np
 from semlex import _core
 from semlex.embedding.base import UNIT_NORM_TOLERANCE, Embedder
 from semlex.embedding.probe import EmbedderProbe
-from semlex.errors import CollectionNotFoundError, EmbeddingsMissingError, FieldError, ModelError, ModelMismatchError
-from semlex.ingest.chunk_rows import keep_lines
-from semlex.store.embedding_versions import check_stands
-from semlex.store.schema.collection import GIVEN, CollectionInfo, EmbeddingVersion
-from semlex.store.write.documents import embedded_hashes
+from semlex.errors import EmbeddingsMissingError, FieldError, ModelError, ModelMismatchError
+from semlex.store.schema.collection import GIVEN, EmbeddingVersion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,10 +20,6 @@ if TYPE_CHECKING:
 
     from semlex.models.executor import ModelExecutor
     from semlex.options.collection import DistanceName, StorageName
-    from semlex.store.postgres.connection import Connection
-    from semlex.store.postgres.database import Database
-    from semlex.store.query.leg import Key
-    from semlex.store.write.chunk_batch import ChunkBatch
     from semlex.types.vectors import Vectors
 
 # Texts per call of the model: many for a fast model, to fill its batches; few for a slow one, to show progress. A
@@ -67,30 +60,6 @@ class DocumentVectors:
             if done is not None:
                 done(start)
         return np.concatenate(parts)
-
-
-async def rows_to_embed(
-    database: Database, collection: CollectionInfo, rows: ChunkBatch, *, replaces: bool
-) -> list[int]:
-    """Return the numbers of the rows that have no vector yet; stored chunk descriptions are filled in first."""
-    keys = rows.keys()
-
-    async def look(connection: Connection) -> dict[Key, bytes]:
-        await keep_lines(connection, collection, rows)
-        return await embedded_hashes(connection, collection, keys)
-
-    try:
-        known = await database.read("look for embeddings", look)
-    except CollectionNotFoundError:  # a table is missing
-        await database.read("look at the embedding versions", lambda c: check_stands(c, collection))
-        raise
-    brought = rows.embeddings
-    return [
-        number
-        for number, key in enumerate(keys)
-        if (brought is None or brought[number] is None)
-        and (key not in known or (replaces and known[key] != rows.content_hash[number]))
-    ]
 
 
 def _checked(embedder: Embedder, texts: Sequence[str], version: EmbeddingVersion) -> NDArray[np.float32]:

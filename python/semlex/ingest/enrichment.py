@@ -24,7 +24,7 @@ from semlex.chat import (
 from semlex.errors import ConfigurationError, EmbeddingsMissingError, ModelError, WorkAbandonedError, failure_reason
 from semlex.ingest.chunk_rows import embedded_text, text_hashes
 from semlex.ingest.overlap import ahead
-from semlex.ingest.progress import EnrichmentEstimate, EnrichmentReport, Progress
+from semlex.ingest.progress import EnrichmentEstimate, EnrichmentReport, Progress, show_progress
 from semlex.store.descriptions import (
     ChunkWithoutLine,
     LineSelection,
@@ -89,14 +89,6 @@ class Enrichment:
         )
 
 
-def _opened(wanted: Enrichment) -> ChatModel:
-    """Return the language model; raise `ConfigurationError` if its name cannot be used or its key is not set."""
-    model = choose_chat_model(wanted.model).model
-    if model is None:
-        raise ConfigurationError("enrichment needs a language model: openai:MODEL, http(s)://HOST/v1#MODEL, …")
-    return model
-
-
 def checked_enrichment(value: Enrichment | str | ChatModel | None) -> Enrichment | None:
     """Return the option `enrichment` as an `Enrichment`; None and ``"none"`` mean no descriptions."""
     if value is None or is_one_of(value, (NO_CHAT_MODEL,)):
@@ -146,11 +138,6 @@ class NoLineError(ModelError):
     """The model answered, but without a description."""
 
 
-def mark_of(model: ChatModel) -> bytes:
-    """Return the mark stored with descriptions to recognise those of another prompt or model: a hash of both."""
-    return hashlib.sha256(f"{PROMPT_VERSION}\0{model.identity}".encode()).digest()[:MARK_BYTES]
-
-
 # Titles and text are untrusted: they are between marks that no document can write, the instructions call them data, and
 # the result is one bounded line, which helps to find its own chunk and is never shown.
 def messages_for(context: str, text: str, mark: str) -> list[Message]:
@@ -162,11 +149,6 @@ def messages_for(context: str, text: str, mark: str) -> list[Message]:
         f"Passage:\n<<< {mark}\n{shown}\n>>> {mark}"
     )
     return [{"role": "system", "content": INSTRUCTIONS}, {"role": "user", "content": asked}]
-
-
-def prompt_text(context: str, text: str, mark: str) -> str:
-    """Return everything that is sent for a chunk as one text, to count its tokens."""
-    return "\n".join(message["content"] for message in messages_for(context, text, mark))
 
 
 def asked_line(model: ChatModel, context: str, text: str, mark: str) -> tuple[str, Completion]:
@@ -187,18 +169,12 @@ def asked_line(model: ChatModel, context: str, text: str, mark: str) -> tuple[st
         close: Callable[[], None] | None = getattr(pieces, "close", None)
         if close is not None:
             close()
-    line = clean_line(_written("".join(parts)))
-    if not line:
+    written = answer_object("".join(parts)).get("line")
+    if not isinstance(written, str):
+        raise NoLineError("the model's answer does not have the required form; choose another model")
+    if not (line := clean_line(written)):
         raise NoLineError("the model's answer contains no description; choose another model")
     return line, last or Completion("")
-
-
-def _written(answer: str) -> str:
-    """Return the description in a model's answer."""
-    line = answer_object(answer).get("line")
-    if not isinstance(line, str):
-        raise NoLineError("the model's answer does not have the required form; choose another model")
-    return line
 
 
 def clean_line(text: str) -> str:
@@ -233,14 +209,6 @@ PAGE_CHUNKS = 1_000
 MAX_FAILURES_IN_A_ROW = 16
 
 
-@dataclass(frozen=True, slots=True)
-class _DescribedChunk:
-    """A chunk; `line` is its description, or None if it got none."""
-
-    chunk: ChunkWithoutLine
-    line: str | None = None
-
-
 # Chunks are stored and found before they are described. Each is stored again with its line, vector and postings as soon
 # as its batch is complete, so an interrupted run loses one batch, and the next run describes only what lacks a line.
 class EnrichmentRun:
@@ -259,13 +227,13 @@ class EnrichmentRun:
                 "model with embedding_model= or --model"
             )
         self._counter = indexer.token_counter()
-        self._mark = mark_of(model)
+        # Stored with the descriptions, to recognise those of another prompt or model.
+        self._mark = hashlib.sha256(f"{PROMPT_VERSION}\0{model.identity}".encode()).digest()[:MARK_BYTES]
         self._turns = asyncio.Semaphore(options.concurrency)
         self._failures_in_a_row = 0
         self._written = self._failed = self._left = 0
         self._first_failure: str | None = None
-        self._usage = [0, 0]
-        self._has_usage = False
+        self._usage = Usage()
 
     async def check(self) -> None:
         """Test the model with a text of semlex's own, before anything is written."""
@@ -303,9 +271,9 @@ class EnrichmentRun:
         with indexer.opened.executor.several(self._options.concurrency) as call:
             async with aclosing(ahead(self._asked(selection, call))) as batches:
                 async for batch in batches:
-                    await self._write([one for one in batch if one.line is not None])
+                    await self._write([(chunk, line) for chunk, line in batch if line is not None])
                     done += len(batch)
-                    self._tell(done, total)
+                    show_progress(self._progress, "enrich", done, max(done, total), "chunks")
         if self._written:
             await indexer.end_load(self._written, self._progress)
         return EnrichmentReport(
@@ -313,10 +281,10 @@ class EnrichmentRun:
             total,
             self._written,
             self._failed,
-            max(0, total - self._written - self._failed) if self._left else 0,
-            self._first_failure,
-            Usage(*self._usage) if self._has_usage else Usage(),
-            time.perf_counter() - started,
+            left=max(0, total - self._written - self._failed) if self._left else 0,
+            first_failure=self._first_failure,
+            usage=self._usage,
+            seconds=time.perf_counter() - started,
         )
 
     async def estimated(
@@ -329,7 +297,8 @@ class EnrichmentRun:
         after: Key | None = None
         mark = "0" * len(drawn_mark())  # a fixed mark makes estimates reproducible
         while page := await self._page(selection, after, PAGE_CHUNKS):
-            texts = [prompt_text(chunk.plain_context, chunk.text, mark) for chunk in page]
+            prompts = [messages_for(chunk.plain_context, chunk.text, mark) for chunk in page]
+            texts = ["\n".join(message["content"] for message in prompt) for prompt in prompts]
             tokens += int((await asyncio.to_thread(self._counter.count_tokens, texts)).sum())
             chunks += len(page)
             after = page[-1].document_id, page[-1].chunk_id
@@ -344,7 +313,9 @@ class EnrichmentRun:
             lambda c: chunks_without_line(c, indexer.collection, selection, after, limit),
         )
 
-    async def _asked(self, selection: LineSelection, call: Call) -> AsyncGenerator[list[_DescribedChunk], None]:
+    async def _asked(
+        self, selection: LineSelection, call: Call
+    ) -> AsyncGenerator[list[tuple[ChunkWithoutLine, str | None]], None]:
         """Yield chunks with their descriptions in small groups, until all are done or the model failed too often."""
         after: Key | None = None
         size = min(ROUNDS_A_BATCH * self._options.concurrency, MAX_BATCH_CHUNKS)
@@ -355,13 +326,14 @@ class EnrichmentRun:
                     asked = [group.create_task(self._ask(chunk, call)) for chunk in page]
             except BaseExceptionGroup as ended:
                 raise ended.exceptions[0] from None  # the others were cancelled
-            yield [task.result() for task in asked]
+            yield [(chunk, task.result()) for chunk, task in zip(page, asked, strict=True)]
 
-    async def _ask(self, chunk: ChunkWithoutLine, call: Call) -> _DescribedChunk:
+    async def _ask(self, chunk: ChunkWithoutLine, call: Call) -> str | None:
+        """Return the description of a chunk, or None if the model gave none."""
         async with self._turns:
             if self._failures_in_a_row >= MAX_FAILURES_IN_A_ROW:
                 self._left += 1
-                return _DescribedChunk(chunk)
+                return None
             try:
                 line, completion = await call(self._line, chunk)
             except WorkAbandonedError:
@@ -370,29 +342,30 @@ class EnrichmentRun:
                 self._failures_in_a_row += 1
                 self._failed += 1
                 self._first_failure = self._first_failure or failure_reason(error)
-                return _DescribedChunk(chunk)
+                return None
             self._failures_in_a_row = 0
-            self._note(completion)
-            return _DescribedChunk(chunk, line)
+            self._note(completion.usage)
+            return line
 
     def _line(self, chunk: ChunkWithoutLine) -> tuple[str, Completion]:
         """Return the description of one chunk; blocking."""
         line, completion = asked_line(self._model, chunk.plain_context, chunk.text, drawn_mark())
         return bounded_line(line, self._counter), completion
 
-    def _note(self, completion: Completion) -> None:
-        usage = completion.usage
+    def _note(self, usage: Usage) -> None:
         if usage.prompt_tokens is not None and usage.completion_tokens is not None:
-            self._has_usage = True
-            self._usage[0] += usage.prompt_tokens
-            self._usage[1] += usage.completion_tokens
+            before = self._usage
+            self._usage = Usage(
+                (before.prompt_tokens or 0) + usage.prompt_tokens,
+                (before.completion_tokens or 0) + usage.completion_tokens,
+            )
 
-    async def _write(self, answered: Sequence[_DescribedChunk]) -> None:
-        if not answered:
+    async def _write(self, described: Sequence[tuple[ChunkWithoutLine, str]]) -> None:
+        if not described:
             return
         indexer = self._indexer
-        chunks = [one.chunk for one in answered]
-        contexts = [with_line(one.chunk.plain_context, one.line or "") for one in answered]
+        chunks = [chunk for chunk, _ in described]
+        contexts = [with_line(chunk.plain_context, line) for chunk, line in described]
         hashes = [made + self._mark for made in text_hashes(contexts, [chunk.text for chunk in chunks])]
         vectors = None
         if indexer.collection.embedding is not None:
@@ -409,17 +382,15 @@ class EnrichmentRun:
         self._written += await indexer.write_and_merge("write lines", work)
         indexer.sample.note_written(len(chunks))
 
-    def _tell(self, done: int, total: int) -> None:
-        if self._progress is not None:
-            self._progress(Progress("enrich", done, max(done, total), "chunks"))
-
 
 @asynccontextmanager
 async def enrichment_run(
     indexer: Indexer, wanted: Enrichment, progress: Callable[[Progress], None] | None
 ) -> AsyncGenerator[EnrichmentRun, None]:
     """Open the model that writes descriptions, and close it at the end unless the caller passed an open model."""
-    model = _opened(wanted)
+    model = choose_chat_model(wanted.model).model
+    if model is None:
+        raise ConfigurationError("enrichment needs a language model: openai:MODEL, http(s)://HOST/v1#MODEL, …")
     try:
         yield EnrichmentRun(indexer, wanted, model, progress)
     finally:

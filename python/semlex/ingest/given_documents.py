@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
@@ -32,7 +33,7 @@ from semlex.types.documents import (
     utc_now,
 )
 from semlex.types.vectors import given_vectors
-from semlex.validation import is_one_of
+from semlex.validation import is_one_of, refuse, wrong_type
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -58,6 +59,8 @@ NO_METADATA: dict[str, Any] = {}
 NO_CHILDREN: list[str] = []
 TEXT_KEYS = {"content", "text"}
 DOCUMENT_FIELDS = frozenset(one.name for one in fields(Document)) - {"content"}
+# Fields of documents that are copied as they are.
+AS_GIVEN = ("content", "metadata", "created_at", "updated_at", "language", "timestamp_start", "timestamp_end")
 # How pandas, polars and pyarrow give their rows as mappings.
 ROWS = {"to_dicts": (), "to_pylist": (), "to_dict": ("records",)}
 # Keys of metadata that a message may name.
@@ -70,7 +73,7 @@ def listed(
     """Return the items of any iterable, reading it once."""
     single = isinstance(values, (str, bytes, Mapping, Document, ChunkMetadata))
     if single or not isinstance(values, Iterable):
-        raise ValidationError([FieldError(-1, None, name, "wrong_type", f"list of {of}", type(values).__name__)])
+        raise ValidationError(wrong_type(name, f"list of {of}", values))
     if isinstance(values, (list, tuple)):
         return list(values)
     items: list[Any] = []
@@ -100,14 +103,14 @@ def _rows_of(frame: Any) -> list[Mapping[str, Any]]:
         limit = (
             f"a data frame with a column 'content' or 'text' (it has {_shown(names)}: rename the one with the texts)"
         )
-        raise ValidationError([FieldError(-1, None, "documents", "wrong_type", limit, type(frame).__name__)])
+        raise ValidationError(wrong_type("documents", limit, frame))
     if twice := [name for name, count in Counter(names).items() if count > 1]:  # all but one would be left out
         limit = f"a data frame whose columns have different names (several are called {_shown(twice)}: rename them)"
-        raise ValidationError([FieldError(-1, None, "documents", "wrong_type", limit, type(frame).__name__)])
+        raise ValidationError(wrong_type("documents", limit, frame))
     method = next((name for name in ROWS if hasattr(frame, name)), None)
     if method is None:  # such as a lazy frame
         limit = "a data frame of pandas or polars, or a table of pyarrow, with its rows in memory"
-        raise ValidationError([FieldError(-1, None, "documents", "wrong_type", limit, type(frame).__name__)])
+        raise ValidationError(wrong_type("documents", limit, frame))
     rows = getattr(frame, method)(*ROWS[method])
     return [
         {
@@ -151,11 +154,10 @@ def documents_from_texts(
     count = len(texts)
     ids = None if ids is None else listed(ids, "ids", "str", most=count + 1)
     metadata = None if metadata is None else listed(metadata, "metadata", "dict", most=count + 1)
-    errors = [
-        FieldError(-1, None, name, "unequal_lengths", f"{count} texts", str(len(values)))
-        for name, values in (("ids", ids), ("metadata", metadata))
-        if values is not None and len(values) != count
-    ]
+    errors: list[FieldError] = []
+    for name, values in (("ids", ids), ("metadata", metadata)):
+        if values is not None and len(values) != count:
+            errors += refuse(name, "unequal_lengths", f"{count} texts", str(len(values)))
     if errors:
         raise ValidationError(errors)
     return [
@@ -166,17 +168,18 @@ def documents_from_texts(
 
 @dataclass(frozen=True, slots=True)
 class GivenDocuments:
-    """The documents of one call, copied field by field, so that later changes by the caller have no effect."""
+    """The documents of one call, one list for each field, so that later changes by the caller have no effect."""
 
     ids: list[str]
-    contents: list[str]
+    content: list[str]
     metadata: list[dict[str, Any]]
-    parent_ids: list[str | None]
+    parent_id: list[str | None]
     child_ids: list[list[str]]
-    timestamps: tuple[list[str | None], list[str | None]]
     created_at: list[Any]
     updated_at: list[Any]
-    languages: list[str | None]
+    language: list[str | None]
+    timestamp_start: list[str | None]
+    timestamp_end: list[str | None]
     vectors: list[tuple[float, ...]] | None = None
 
     def __len__(self) -> int:
@@ -191,18 +194,10 @@ class GivenDocuments:
         parents: list[str | None] | None = None,
     ) -> GivenDocuments:
         """Make documents with only these fields, created now."""
-        count, now = len(ids), utc_now()
-        return cls(
-            ids,
-            contents,
-            metadata,
-            [None] * count if parents is None else parents,
-            [NO_CHILDREN] * count,
-            ([None] * count, [None] * count),
-            [now] * count,
-            [now] * count,
-            [None] * count,
-        )
+        none: list[Any] = [None] * len(ids)
+        times = [utc_now()] * len(ids)
+        children = [NO_CHILDREN] * len(ids)
+        return cls(ids, contents, metadata, parents or none, children, times, times, none, none, none)
 
     @classmethod
     def taken(cls, documents: Given) -> GivenDocuments:
@@ -223,30 +218,20 @@ class GivenDocuments:
             ]
         vectors = [item.embedding for item in items if isinstance(item, VectorDocument)]
         if vectors and not errors:
+            named = [str(document.id or "")[:SHOWN_ID_CHARACTERS] or None for document in rows]
             errors += [
-                FieldError(
-                    row,
-                    str(rows[row].id or "")[:SHOWN_ID_CHARACTERS] or None,
-                    "embedding",
-                    "missing",
-                    "all rows or none",
-                )
+                FieldError(row, named[row], "embedding", "missing", "all rows or none")
                 for row, item in enumerate(items)
                 if not isinstance(item, VectorDocument)
             ]
         if errors:
             raise ValidationError(sorted(errors, key=lambda error: error.row))
         return cls(
-            ["" if document.id is None else id_text(document.id) for document in rows],
-            [document.content for document in rows],
-            [document.metadata for document in rows],
-            [id_text(document.parent_id) for document in rows],
-            [list(map(id_text, document.child_ids)) if document.child_ids else NO_CHILDREN for document in rows],
-            ([document.timestamp_start for document in rows], [document.timestamp_end for document in rows]),
-            [document.created_at for document in rows],
-            [document.updated_at for document in rows],
-            [document.language for document in rows],
-            vectors or None,
+            ids=["" if document.id is None else id_text(document.id) for document in rows],
+            parent_id=[id_text(document.parent_id) for document in rows],
+            child_ids=[list(map(id_text, one.child_ids)) if one.child_ids else NO_CHILDREN for one in rows],
+            vectors=vectors or None,
+            **{name: list(map(attrgetter(name), rows)) for name in AS_GIVEN},
         )
 
     def vectors_or(
@@ -265,7 +250,7 @@ class GivenDocuments:
 
         def merged() -> list[dict[str, Any]]:
             made = []
-            for row, (own_id, content, metadata) in enumerate(zip(self.ids, self.contents, self.metadata, strict=True)):
+            for row, (own_id, content, metadata) in enumerate(zip(self.ids, self.content, self.metadata, strict=True)):
                 try:
                     made.append(extracted_metadata(extraction, Document(content, dict(metadata), own_id), loop))
                 except LoadError as error:
@@ -277,6 +262,7 @@ class GivenDocuments:
 
     def checked(self, embeddings: Vectors | None, storage: str = "vector", *, copied: bool = True) -> GivenDocuments:
         """Return the documents, each with an id, after checking all fields and vectors."""
+        # With `copied`, later changes of the caller's metadata have no effect.
         given: GivenDocuments = self
         errors = self.row_errors(embeddings, storage)
         foreign = {error.row for error in errors if error.code == "unsupported_type"}
@@ -286,33 +272,27 @@ class GivenDocuments:
             errors = given.row_errors(embeddings, storage)
         if errors:
             raise ValidationError(sorted(errors, key=lambda error: error.row))
-        return given.complete(copied=copied)
-
-    def complete(self, *, copied: bool) -> GivenDocuments:
-        """Return checked documents, each with an id."""
-        ids = self.ids
+        ids, metadata, languages = given.ids, given.metadata, given.language
         if not all(ids):
-            named = zip(ids, self.metadata, self.contents, strict=True)
-            ids = [chunk_id or default_id(metadata, content) for chunk_id, metadata, content in named]
-        has_languages = any(language is not None for language in self.languages)
-        return replace(
-            self,
-            ids=ids,
-            metadata=[_copied(one) if one else NO_METADATA for one in self.metadata] if copied else self.metadata,
-            languages=[language_named(language) for language in self.languages] if has_languages else self.languages,
-        )
+            named = zip(ids, metadata, given.content, strict=True)
+            ids = [chunk_id or default_id(own, content) for chunk_id, own, content in named]
+        if copied:
+            metadata = [_copied(one) if one else NO_METADATA for one in metadata]
+        if any(language is not None for language in languages):
+            languages = [language_named(language) for language in languages]
+        return replace(given, ids=ids, metadata=metadata, language=languages)
 
     def row_errors(self, embeddings: Vectors | None, storage: str) -> list[FieldError]:
         """Return every error of every row."""
         metadata_limits = {"max_bytes": MAX_METADATA_BYTES, "max_depth": MAX_METADATA_DEPTH}
         fields: list[tuple[str, str, object, dict[str, Any] | None]] = [
-            ("content", "text", self.contents, {"min_chars": 1, "max_bytes": MAX_CHUNK_BYTES}),
+            ("content", "text", self.content, {"min_chars": 1, "max_bytes": MAX_CHUNK_BYTES}),
             ("metadata", "jsonb", self.metadata, metadata_limits),
             ("created_at", "timestamptz", self.created_at, None),
             ("updated_at", "timestamptz", self.updated_at, None),
-            ("parent_id", "text", self.parent_ids, {"max_bytes": MAX_ID_BYTES, "nullable": True}),
-            ("timestamp_start", "text", self.timestamps[0], {"max_bytes": MAX_ID_BYTES, "nullable": True}),
-            ("timestamp_end", "text", self.timestamps[1], {"max_bytes": MAX_ID_BYTES, "nullable": True}),
+            ("parent_id", "text", self.parent_id, {"max_bytes": MAX_ID_BYTES, "nullable": True}),
+            ("timestamp_start", "text", self.timestamp_start, {"max_bytes": MAX_ID_BYTES, "nullable": True}),
+            ("timestamp_end", "text", self.timestamp_end, {"max_bytes": MAX_ID_BYTES, "nullable": True}),
         ]
         if embeddings is not None:
             # None in a list: the row has no vector.
@@ -326,7 +306,7 @@ class GivenDocuments:
         errors += self._child_errors()
         if not errors:
             errors += self._title_errors()
-        if any(language is not None for language in self.languages):
+        if any(language is not None for language in self.language):
             errors += self._language_errors({error.row for error in errors if error.field == "id"})
         return errors
 
@@ -334,7 +314,7 @@ class GivenDocuments:
         """Return the errors of the documents' languages; each names its document's id, unless that id is unusable."""
         return [
             FieldError(row, None if row in unusable else chunk_id[:SHOWN_ID_CHARACTERS] or None, "language", code)
-            for row, (chunk_id, language) in enumerate(zip(self.ids, self.languages, strict=True))
+            for row, (chunk_id, language) in enumerate(zip(self.ids, self.language, strict=True))
             if (code := _language_code(language)) is not None
         ]
 
@@ -369,9 +349,7 @@ def without_refused(
     """Return the documents that break no rule, their vectors, and the errors of the others."""
     items = documents_in(documents)
     numbers, refused = list(range(len(items))), list[FieldError]()
-    given: Any = embeddings
-    if given is not None and not isinstance(given, (list, tuple)):
-        given = np.asarray(given)
+    given: Any = embeddings if embeddings is None or isinstance(embeddings, (list, tuple)) else np.asarray(embeddings)
     count = given.shape[:1] if isinstance(given, np.ndarray) else (len(items if given is None else given),)
     if count != (len(items),):
         return items, given, []  # refused as usual
@@ -422,9 +400,7 @@ def _refused_key(metadata: dict[str, Any], error: FieldError) -> str | None:
     """Return the metadata key whose value causes the error; None if the key might contain text of the document."""
     for key, value in metadata.items():
         if isinstance(key, str) and SHOWN_KEY.fullmatch(key):
-            found = _core.validate_rows(
-                [("metadata", "jsonb", [{key: value}], {"max_depth": MAX_METADATA_DEPTH})], None
-            )
+            found = _core.validate_rows([("metadata", "jsonb", [{key: value}], {"max_depth": MAX_METADATA_DEPTH})])
             if any(code == error.code for _, _, _, code, _, _ in found):
                 return key
     return None

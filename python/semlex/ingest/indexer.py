@@ -7,18 +7,24 @@ import time
 import uuid
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from semlex.errors import ConfigurationError, EmbeddingsMissingError, ReadOnlyError, SemlexError, StoreError
+from semlex.errors import (
+    CollectionNotFoundError,
+    ConfigurationError,
+    EmbeddingsMissingError,
+    ReadOnlyError,
+    SemlexError,
+    StoreError,
+)
 from semlex.ingest.chunk_rows import DocumentRows, embedded_text, keep_lines, unrepeated
 from semlex.ingest.document_chunks import Chunker
-from semlex.ingest.embed import DocumentVectors, are_of_length_1, default_storage, given_version, rows_to_embed
+from semlex.ingest.embed import DocumentVectors, are_of_length_1, default_storage, given_version
 from semlex.ingest.given_documents import GivenDocuments, check_on_duplicate
-from semlex.ingest.overlap import WRITES_AT_ONCE, BatchWrites
-from semlex.ingest.progress import DeleteReport, Progress
-from semlex.options.collection import DEFAULT_LIMITS, ChunkSettings, FileLimits, StorageName, WantedOptions
+from semlex.ingest.overlap import WRITES_AT_ONCE, BatchWrites, in_parts
+from semlex.ingest.progress import DeleteReport, Progress, show_progress
 from semlex.store.descriptions import stored_lines
-from semlex.store.embedding_versions import lacking_writes, note_complete, write_embeddings
+from semlex.store.embedding_versions import check_stands, lacking_writes, note_complete, write_embeddings
 from semlex.store.indexes.build import IndexBuilder, IndexesBuilt, can_build_beside, without_indexes
 from semlex.store.indexes.choice import Looks, indexes_wanted
 from semlex.store.postgres.errors import UNIQUE_VIOLATION
@@ -26,8 +32,7 @@ from semlex.store.query.chunk_keys import chunk_keys
 from semlex.store.query.chunks import cut_contexts, fetch_vectors
 from semlex.store.write import documents as ingestion
 from semlex.store.write.chunks import NewRows, OnDuplicate, VectorsGoneError, WriteMode, write_chunks
-from semlex.store.write.copy import DEFAULT_BULK, BulkIngestConfig
-from semlex.store.write.deletes import count_selection, delete_selection
+from semlex.store.write.deletes import Selection, count_selection, delete_selection
 from semlex.store.write.sources import remove_source
 from semlex.types.documents import utc_now
 
@@ -40,12 +45,14 @@ if TYPE_CHECKING:
     from semlex.ingest.deletion import Deletion
     from semlex.models.tokenizer import TokenCounter
     from semlex.open_collection import OpenCollection
+    from semlex.options.collection import ChunkSettings, FileLimits, StorageName, WantedOptions
     from semlex.store.indexes.build import TellBuild
     from semlex.store.indexes.options import VectorIndex
     from semlex.store.postgres.connection import Connection
     from semlex.store.query.leg import Key
     from semlex.store.schema.collection import CollectionInfo, EmbeddingVersion
     from semlex.store.write.chunk_batch import ChunkBatch, RowSource
+    from semlex.store.write.copy import BulkIngestConfig
     from semlex.types.vectors import Vectors
 
 T = TypeVar("T")
@@ -60,9 +67,9 @@ class Indexer:
         self,
         opened: OpenCollection,
         *,
-        bulk: BulkIngestConfig = DEFAULT_BULK,
-        storage: StorageName | None = None,
-        limits: FileLimits = DEFAULT_LIMITS,
+        bulk: BulkIngestConfig,
+        storage: StorageName | None,
+        limits: FileLimits,
     ) -> None:
         self.opened = opened
         self.database = opened.database
@@ -101,22 +108,19 @@ class Indexer:
         documents = documents.checked(embeddings, self.vector_storage)
         if not documents.ids:
             return []
-        self.refuse_read_only()
-        self._models.refuse_without_model()
+        self.refuse_write()
         await self.ensure_version(embeddings)
         numbers = unrepeated(documents.ids, on_duplicate)
         few = len(numbers) <= self.bulk.small_batch_rows
         mode: WriteMode = "direct" if not few and on_duplicate == "update" and await self.is_empty() else "merge"
-        size, count = self.bulk.batch_size, len(numbers)
-        tell = None if progress is None else lambda done: progress(Progress("write", done, count, "rows"))
+        tell = partial(show_progress, progress, "write", total=len(numbers), unit="rows")
         # The model serves one batch at a time; after a row that is refused because it exists, nothing is stored.
         asks = embeddings is None or isinstance(embeddings, list)
         alone = asks or on_duplicate == "fail" or not self.database.has_several_connections
         async with BatchWrites(1 if alone else WRITES_AT_ONCE, tell) as writes:
-            for start in range(0, count, size):
-                part = numbers[start : start + size]  # no id occurs twice
+            for part in in_parts(numbers, self.bulk.batch_size):  # no id occurs twice
                 await writes.begin(len(part), set(), self._add(documents, part, embeddings, mode, on_duplicate))
-        await self.end_load(count, progress)
+        await self.end_load(len(numbers), progress)
         return documents.ids
 
     async def add_rows(
@@ -190,7 +194,10 @@ class Indexer:
     async def _with_cut_contexts(self, rows: DocumentRows) -> DocumentRows:
         """Return the rows; each row that replaces a chunk of an indexed file gets that chunk's stored context."""
         indexed = rows.indexed()
-        return replace(rows, contexts=await self._cut_contexts(indexed)) if indexed else rows
+        if not indexed:
+            return rows
+        contexts = await self.database.read("look for chunks", lambda c: cut_contexts(c, self.collection, indexed))
+        return replace(rows, contexts=contexts)
 
     async def is_empty(self) -> bool:
         """Return whether the collection has no chunks."""
@@ -205,10 +212,9 @@ class Indexer:
 
     async def embed_missing(self, progress: Callable[[Progress], None] | None = None) -> int:
         """Compute missing vectors; return how many were written."""
-        self._models.refuse_without_model()
+        self.refuse_write()
         if self.embedder is None:
             raise EmbeddingsMissingError("no embedding model is configured: name one with embedding_model= or --model")
-        self.refuse_read_only()
         await self.ensure_version(None)
 
         async def count(connection: Connection) -> tuple[int, int]:
@@ -219,27 +225,21 @@ class Indexer:
         after: Key | None = None
         done = written = 0
 
-        def show_progress(before: int, count: int) -> None:
-            if progress is not None:
-                progress(Progress("embed", before + count, total, "chunks"))
+        def tell(count: int) -> None:
+            show_progress(progress, "embed", done + count, total, "chunks")
 
-        while True:
+        async def read(connection: Connection) -> list[ingestion.Unembedded]:
+            return await ingestion.unembedded_chunks(connection, self.collection, after, EMBED_PAGE_ROWS)
 
-            async def read(connection: Connection, after: Key | None = after) -> list[ingestion.Unembedded]:
-                return await ingestion.unembedded_chunks(connection, self.collection, after, EMBED_PAGE_ROWS)
-
-            page = await self.database.read("read chunks", read)
-            if not page:
-                break
+        while page := await self.database.read("read chunks", read):
             texts = [embedded_text(context, text) for *_, context, text in page]
-            vectors = await self._vectors.of(texts, self.collection.embedding, partial(show_progress, done))
-
-            async def write(
-                connection: Connection, page: list[ingestion.Unembedded] = page, vectors: NDArray[np.float32] = vectors
-            ) -> int:
-                keys = [(row[0], row[1]) for row in page]
-                return await write_embeddings(connection, self.collection, keys, [row[2] for row in page], vectors)
-
+            write = partial(
+                write_embeddings,
+                collection=self.collection,
+                keys=[(row[0], row[1]) for row in page],
+                content_hashes=[row[2] for row in page],
+                embeddings=await self._vectors.of(texts, self.collection.embedding, tell),
+            )
             written += await self.database.write("write embeddings", write)
             self.sample.note_written(len(page))
             after = (page[-1][0], page[-1][1])
@@ -268,32 +268,30 @@ class Indexer:
         """Delete chunks; see `PostgreSQLRetriever.delete`."""
         if not dry_run:
             self.refuse_read_only()
-        begun, started = utc_now(), time.perf_counter()
+        log = RunLog(self)
         chunks = documents = 0
         async for selection in deletion.selections(self.database, self.collection):
-            work = count_selection if dry_run else delete_selection
-            part = partial(work, collection=self.collection, selection=selection)
-            counted = await (self.database.read("count", part) if dry_run else self.write_and_merge("delete", part))
-            if not dry_run:
-                self.sample.note_written(counted[0])
+            if dry_run:
+                count = partial(count_selection, collection=self.collection, selection=selection)
+                counted = await self.database.read("count", count)
+            else:
+                counted = await self.delete_selection(selection)
             chunks, documents = chunks + counted[0], documents + counted[1]
+        if dry_run:
+            return DeleteReport(chunks, documents, dry_run)
         source, now = deletion.whole_source, utc_now()
-        if source is not None and not dry_run:
+        if source is not None:
             await self.database.write("remove the source", lambda c: remove_source(c, self.collection, source, now))
-        if documents and deletion.files is not None and not dry_run:
-            entry = ingestion.LogEntry(
-                run_id=uuid.uuid4(),
-                source_uri=deletion.files,
-                command="delete",
-                client=ingestion.client_name(),
-                embedding_model=self.model_name,
-                started_at=begun,
-                finished_at=utc_now(),
-                seconds=time.perf_counter() - started,
-                deleted=documents,
-            )
-            await self.database.write("write the log", lambda c: ingestion.log_run(c, self.collection, entry))
-        return DeleteReport(chunks, documents, dry_run)
+        if documents and deletion.files is not None:
+            await log.write("delete", deletion.files, has_ended=True, deleted=documents)
+        return DeleteReport(chunks, documents)
+
+    async def delete_selection(self, selection: Selection) -> tuple[int, int]:
+        """Delete chunks in one transaction; return their number, and that of documents without any chunk left."""
+        work = partial(delete_selection, collection=self.collection, selection=selection)
+        deleted = await self.write_and_merge("delete", work)
+        self.sample.note_written(deleted[0])
+        return deleted
 
     # --- what runs over files need ------------------------------------------------------------------------------------
 
@@ -353,12 +351,24 @@ class Indexer:
 
     async def changed_rows(self, rows: ChunkBatch, on_duplicate: OnDuplicate) -> list[int]:
         """Return the numbers of the rows that need a vector; first fill in the stored chunk descriptions."""
-        return await rows_to_embed(self.database, self.collection, rows, replaces=on_duplicate == "update")
+        keys, collection = rows.keys(), self.collection
 
-    async def _has_lines(self, rows: DocumentRows) -> bool:
-        return bool(
-            await self.database.read("look for descriptions", lambda c: stored_lines(c, self.collection, rows.keys()))
-        )
+        async def look(connection: Connection) -> dict[Key, bytes]:
+            await keep_lines(connection, collection, rows)
+            return await ingestion.embedded_hashes(connection, collection, keys)
+
+        try:
+            known = await self.database.read("look for embeddings", look)
+        except CollectionNotFoundError:  # a table is missing
+            await self.database.read("look at the embedding versions", lambda c: check_stands(c, collection))
+            raise
+        brought = rows.embeddings
+        return [
+            number
+            for number, key in enumerate(keys)
+            if (brought is None or brought[number] is None)
+            and (key not in known or (on_duplicate == "update" and known[key] != rows.content_hash[number]))
+        ]
 
     async def keep_lines(self, rows: ChunkBatch) -> int:
         """Keep the stored descriptions of unchanged rows; return how many."""
@@ -368,18 +378,17 @@ class Indexer:
         """Return the vectors of texts: float32, shape (n, d)."""
         return await self._vectors.of(texts, self.collection.embedding)
 
-    async def _cut_contexts(self, keys: list[Key]) -> dict[str, str]:
-        return await self.database.read("look for chunks", lambda c: cut_contexts(c, self.collection, keys))
-
     async def _write(
         self, rows: RowSource, mode: WriteMode, *, on_duplicate: OnDuplicate, within: list[uuid.UUID]
     ) -> int:
         few = len(rows) <= self.bulk.small_batch_rows and not within and not rows.relies_on_stored
         if few and await self._write_new(rows.whole()):
             return len(rows)
-        if mode == "merge" and isinstance(rows, DocumentRows) and await self._has_lines(rows):
-            rows = rows.whole()
-            await self.keep_lines(rows)
+        if mode == "merge" and isinstance(rows, DocumentRows):
+            keys = rows.keys()
+            if await self.database.read("look for descriptions", lambda c: stored_lines(c, self.collection, keys)):
+                rows = rows.whole()
+                await self.keep_lines(rows)
 
         async def work(connection: Connection, mode: WriteMode) -> int:
             return await write_chunks(
@@ -418,23 +427,20 @@ class Indexer:
 
     async def write_and_merge(self, doing: str, work: Callable[[Connection], Awaitable[T]]) -> T:
         """Do `work` in a write transaction, then merge segments of the keyword index if there are many."""
-        try:
-            return await self._write_and_merge(doing, work)
-        finally:
-            self.opened.builds.note_write(self.collection.names, self.database.clock.monotonic())
-
-    async def _write_and_merge(self, doing: str, work: Callable[[Connection], Awaitable[T]]) -> T:
         index = self.collection.keyword.index
-        if index is None or self.database.joins_transaction:  # a caller's transaction is not committed yet
-            return await self.database.write(doing, work)
 
         async def looking(connection: Connection) -> tuple[T, bool]:
             written = await work(connection)
+            if index is None or self.database.joins_transaction:  # a caller's transaction is not committed yet
+                return written, False
             return written, await index.wants_merge(await index.ask_sizes(connection, self.collection))
 
-        done, wanted = await self.database.write(doing, looking)
-        if wanted:
-            await index.merge(self.database, self.collection)
+        try:
+            done, wants_merge = await self.database.write(doing, looking)
+            if wants_merge and index is not None:
+                await index.merge(self.database, self.collection)
+        finally:
+            self.opened.builds.note_write(self.collection.names, self.database.clock.monotonic())
         return done
 
     async def end_load(self, written: int, progress: Callable[[Progress], None] | None) -> list[str]:
@@ -455,8 +461,7 @@ class Indexer:
             if await can_build_beside(self.database):
                 builds.begin(self.database, self.collection, self._end_builds)
                 return await builds.wait(self.collection.names, tell) if self.bulk.wait_for_index else []
-            if progress is not None:
-                progress(Progress("build indexes", 0, None, "rows"))
+            show_progress(progress, "build indexes", 0, None, "rows")
             await IndexBuilder(self.database, self.collection, tell).run()
         except SemlexError as error:
             self._end_builds(is_built=False)
@@ -478,6 +483,35 @@ def build_progress(progress: Callable[[Progress], None] | None) -> TellBuild | N
     return lambda name, done, total, unit: progress(Progress(f"build the index {name}", done, total, unit))
 
 
+class RunLog:
+    """The entry of one run in the ingestion log."""
+
+    def __init__(self, indexer: Indexer) -> None:
+        self._indexer = indexer
+        self._run_id, self._begun, self._started = uuid.uuid4(), utc_now(), time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the run began."""
+        return time.perf_counter() - self._started
+
+    async def write(self, command: str, where: str, *, has_ended: bool, **columns: Any) -> None:
+        """Write or replace the entry; `columns` are further attributes of `LogEntry`."""
+        indexer = self._indexer
+        entry = ingestion.LogEntry(
+            run_id=self._run_id,
+            source_uri=where,
+            command=command,
+            client=ingestion.client_name(),
+            embedding_model=indexer.model_name,
+            started_at=self._begun,
+            finished_at=utc_now() if has_ended else None,
+            seconds=self.seconds if has_ended else None,
+            **columns,
+        )
+        await indexer.database.write("write the log", lambda c: ingestion.log_run(c, indexer.collection, entry))
+
+
 class RunChunker:
     """The chunk settings of one run; new settings are stored with the run's first documents."""
 
@@ -488,17 +522,19 @@ class RunChunker:
 
     async def chunker(self) -> Chunker:
         """Return the chunker of the collection."""
-        counter = self._indexer.token_counter()
-        # Another process may have changed them since this one opened the collection.
-        stored = await self._indexer.database.read(
-            "read the chunk settings", lambda c: ingestion.stored_chunk_settings(c, self._indexer.collection)
-        )
+        counter, stored = self._indexer.token_counter(), await self.stored()
         if stored is None:
             self._unstored = self._wanted.chunk_settings()
             return Chunker(counter, self._unstored)
         self.check(self.cut_as(stored))
         self._indexer.opened.info = self.cut_as(stored)
         return Chunker(counter, stored)
+
+    async def stored(self) -> ChunkSettings | None:
+        """Read the collection's chunk settings, which another process may have changed; None if not decided yet."""
+        return await self._indexer.database.read(
+            "read the chunk settings", lambda c: ingestion.stored_chunk_settings(c, self._indexer.collection)
+        )
 
     def check(self, collection: CollectionInfo) -> None:
         """Refuse options that differ from the collection's chunk settings."""

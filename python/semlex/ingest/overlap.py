@@ -1,4 +1,4 @@
-"""Overlap work: make the next item while the last one is used, and write batches at the same time."""
+"""Work in batches: divide items, make the next batch while the last one is used, and write several at a time."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Self, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
     from collections.abc import Set as AbstractSet
-    from types import TracebackType
 
 T = TypeVar("T")
 
 # With one, the server idles while rows are made and a transaction ends. More than two would wait for this process.
 WRITES_AT_ONCE = 2
+
+
+def in_parts(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """Yield the items in parts of up to `size`."""
+    return (items[start : start + size] for start in range(0, len(items), size))
 
 
 class BatchWrites:
@@ -43,10 +47,7 @@ class BatchWrites:
         return self
 
     # After an error in one, the others are still finished. If the block is cancelled, they are rolled back.
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        del kind, trace
+    async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if error is not None and not isinstance(error, Exception):
             for task in self._under_way:
                 task.cancel()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from semlex.types.answers import Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from semlex.errors import FieldError
     from semlex.ingest.files.discovery import FileProblem
@@ -19,17 +19,25 @@ class Progress:
     """Progress of long work.
 
     Attributes:
-        stage: ``read``, ``embed``, ``write``, ``enrich``, ``build indexes``, or ``build the index NAME``. Stages of a
-            run over files overlap; each is reported separately.
+        stage: What is being done, such as ``read``, ``compare``, ``embed``, ``write``, ``enrich``, ``search`` or
+            ``build the index NAME``. Stages of a run over files overlap; each is reported separately.
         done: Units done.
         total: Units in all; None while unknown. For chunks of files an estimate by bytes until all are read.
-        unit: ``files``, ``chunks``, ``rows`` or ``blocks`` (of a table).
+        unit: What is counted, such as ``files``, ``chunks``, ``rows``, ``queries`` or ``blocks`` (of a table).
     """
 
     stage: str
     done: int
     total: int | None
     unit: str
+
+
+def show_progress(
+    progress: Callable[[Progress], None] | None, stage: str, done: int, total: int | None, unit: str
+) -> None:
+    """Call `progress` with a new event; without `progress`, do nothing."""
+    if progress is not None:
+        progress(Progress(stage, done, total, unit))
 
 
 @dataclass(slots=True)

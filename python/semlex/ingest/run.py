@@ -6,7 +6,6 @@ import asyncio
 import os
 import shlex
 import time
-import uuid
 from contextlib import aclosing, contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass
@@ -21,11 +20,11 @@ from semlex.ingest.document_chunks import Chunker, Reading
 from semlex.ingest.files.discovery import FileProblem, FoundFile, find_document, list_files, read_file
 from semlex.ingest.files.roots import Place, check_root, is_below, plan_places, vanished
 from semlex.ingest.files.selection import Selection, kind_of
-from semlex.ingest.indexer import Indexer, RunChunker
+from semlex.ingest.indexer import Indexer, RunChunker, RunLog
 from semlex.ingest.loaders.base import FileBytes, LoadOptions, MetadataExtraction
 from semlex.ingest.loaders.registry import loaders
-from semlex.ingest.overlap import ahead
-from semlex.ingest.progress import IndexReport, Progress
+from semlex.ingest.overlap import ahead, in_parts
+from semlex.ingest.progress import IndexReport, Progress, show_progress
 from semlex.store.descriptions import has_line
 from semlex.store.query.chunk_keys import indexed_document_id
 from semlex.store.schema.locks import hold_collection
@@ -46,7 +45,6 @@ from semlex.types.documents import utc_now
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
-    from datetime import datetime
 
     from semlex.options.collection import WantedOptions
     from semlex.store.postgres.connection import Connection
@@ -139,8 +137,9 @@ def refuse_moved(found: Sequence[FoundFile], known: OpenSources) -> None:
             if len(alike) >= needed and sum(_is_same(*pair) for pair in alike) >= needed:
                 move = f"semlex documents move {shlex.quote(source.name)} {shlex.quote(str(root))}"
                 raise ConfigurationError(
-                    f"{root} has the files of the source {source.name!r}, whose folder {source.root} is gone. If it "
-                    f"has moved: {move}. If not, give this folder its own name with --source NAME (source=)"
+                    f"{root} has the files of the source {source.name!r}, whose folder {source.root} does not exist "
+                    f"any more. If that folder has moved here: {move}. If not, give this folder its own name with "
+                    "--source NAME (source=)"
                 )
 
 
@@ -169,8 +168,7 @@ class FileRun:
         self._wanted = wanted
         self._progress = progress
         self._extraction, self._loop = extraction, asyncio.get_running_loop()
-        self._run_id = uuid.uuid4()
-        self._started, self._begun = time.perf_counter(), utc_now()
+        self._log = RunLog(indexer)
         self.report = IndexReport()
         self._loaders = loaders()
         self._deleted = 0
@@ -200,13 +198,10 @@ class FileRun:
         places, missing = await self._plan(paths, source)
         chunker = await self._chunks.chunker()
         await self._indexer.ensure_version(None)
-        selection = Selection(include, exclude, self._loaders.keys(), recursive, self._indexer.limits)
-        found, problems, skipped = await asyncio.to_thread(list_files, [*places, *missing], selection)
-        await self._refuse_moved(found)
+        found, problems = await self._list([*places, *missing], include, exclude, recursive=recursive)
         self._fail(problems)
-        self.report.skipped = skipped.by_reason()
         where = ", ".join(str(path) for path in paths)
-        await self._log("index", where)
+        await self._write_log("index", where)
         sources = await open_sources(self._database, self._indexer.collection, places)
         self._note_documents(found, sources)
         await self._write_all(found, sources, self._reading(chunker, options))
@@ -218,11 +213,7 @@ class FileRun:
         if not dry_run:
             self._indexer.refuse_write()
         counter = self._indexer.token_counter()
-        # Another process may have changed them since this one opened the collection.
-        stored = await self._database.read(
-            "read the chunk settings", lambda c: documents.stored_chunk_settings(c, self._indexer.collection)
-        )
-        settings = self._wanted.rechunk_settings(stored)
+        settings = self._wanted.rechunk_settings(await self._chunks.stored())
         reading = self._reading(Chunker(counter, settings), LoadOptions())
         sources = await known_sources(self._database, self._indexer.collection, source)
         if not dry_run:
@@ -245,10 +236,10 @@ class FileRun:
                 else:
                     found.append(file)
         if not dry_run:
-            await self._log("rechunk", source or "")
+            await self._write_log("rechunk", source or "")
         await self._write_all(found, sources, reading, again=True, dry_run=dry_run)
         if dry_run:
-            self.report.seconds = time.perf_counter() - self._started
+            self.report.seconds = self._log.seconds
             return self.report
         return await self._finish("rechunk", source or "")
 
@@ -266,18 +257,22 @@ class FileRun:
             self._new_roots = {place.root for place in places if place.source not in roots}
         return places, missing
 
-    async def _refuse_moved(self, found: Sequence[FoundFile]) -> None:
-        """Refuse a new source that holds the files of a source whose folder is gone."""
-        new = [file for file in found if file.root in self._new_roots]
-        if not new:
-            return
-        known = await known_sources(self._database, self._indexer.collection)
-        await asyncio.to_thread(refuse_moved, new, known)
+    async def _list(
+        self, paths: Sequence[Path | Place], include: Sequence[str] | None, exclude: Sequence[str], *, recursive: bool
+    ) -> tuple[list[FoundFile], list[FileProblem]]:
+        """Return the files to read, and those that cannot be read; refuse new sources with the files of a moved one."""
+        selection = Selection(include, exclude, self._loaders.keys(), recursive, self._indexer.limits)
+        found, problems, skipped = await asyncio.to_thread(list_files, paths, selection)
+        self.report.skipped = skipped.by_reason()
+        if new := [file for file in found if file.root in self._new_roots]:
+            known = await known_sources(self._database, self._indexer.collection)
+            await asyncio.to_thread(refuse_moved, new, known)
+        return found, problems
 
     async def _count_vanished(self, places: Sequence[Place], sources: OpenSources, found: Sequence[FoundFile]) -> None:
         below: dict[Path, list[str]] = {}
         for place in places:
-            below.setdefault(place.root, []).append(place.path.relative_to(place.root).as_posix())
+            below.setdefault(place.root, []).append(place.part)
         for root, parts in below.items():
             source, known = sources[str(root)]
             if not known:
@@ -285,33 +280,18 @@ class FileRun:
             if gone := await asyncio.to_thread(_vanished_below, root, frozenset(parts), known.values(), found):
                 self.report.vanished[source.name] = len(gone)
 
-    async def _log(self, command: str, where: str, finished: datetime | None = None) -> None:
-        report, model = self.report, self._indexer.model_name
-        entry = documents.LogEntry(
-            run_id=self._run_id,
-            source_uri=where,
-            command=command,
-            client=documents.client_name(),
-            embedding_model=model,
-            started_at=self._begun,
-            finished_at=finished,
-            seconds=report.seconds if finished else None,
-            added=report.added,
-            changed=report.changed,
-            unchanged=report.unchanged,
-            deleted=self._deleted,
-            failed=report.failed,
-            chunks=report.chunks,
-            problems=[
-                {"source_document": one.source_document, "code": one.code} for one in report.problems[:LOGGED_PROBLEMS]
-            ],
-        )
-        await self._database.write("write the log", lambda c: documents.log_run(c, self._indexer.collection, entry))
+    async def _write_log(self, command: str, where: str, *, has_ended: bool = False) -> None:
+        report = self.report
+        counts = {name: getattr(report, name) for name in ("added", "changed", "unchanged", "failed", "chunks")}
+        problems = [
+            {"source_document": one.source_document, "code": one.code} for one in report.problems[:LOGGED_PROBLEMS]
+        ]
+        await self._log.write(command, where, has_ended=has_ended, deleted=self._deleted, problems=problems, **counts)
 
     async def _finish(self, command: str, where: str) -> IndexReport:
         self.report.warnings += await self._indexer.end_load(self.report.chunks, self._progress)
-        self.report.seconds = time.perf_counter() - self._started
-        await self._log(command, where, utc_now())
+        self.report.seconds = self._log.seconds
+        await self._write_log(command, where, has_ended=True)
         return self.report
 
     def _note_documents(self, found: Sequence[FoundFile], sources: OpenSources) -> None:
@@ -377,7 +357,8 @@ class FileRun:
                 report.without_text += [without_text(row) for row in batch.documents if not row.chunk_count]
                 report.chunks += len(batch.rows)
                 report.embedded += len(batch.wanted)
-                self._tell("write", report.chunks, self._estimate(self._read_chunks), "chunks")
+                total = self._estimate(self._read_chunks)
+                show_progress(self._progress, "write", report.chunks, total, "chunks")
                 self._bytes_ahead -= batch.size
                 self._written.set()
         report.cut = indexer.documents_cut() - cut_before
@@ -428,7 +409,7 @@ class FileRun:
             self._read_chunks += len(batch.rows)
             if batch.documents:
                 yield batch
-            self._tell("read", done, len(files), "files")
+            show_progress(self._progress, "read", done, len(files), "files")
 
     async def _compare(self, batch: FileBatch, *, empty: bool) -> None:
         """Note which rows of a batch have no vector yet."""
@@ -446,7 +427,8 @@ class FileRun:
 
     async def _embed(self, batch: FileBatch) -> None:
         def tell(count: int) -> None:
-            self._tell("embed", self._embedded + count, self._estimate(self._read_wanted), "chunks")
+            total = self._estimate(self._read_wanted)
+            show_progress(self._progress, "embed", self._embedded + count, total, "chunks")
 
         with self._busy("embed"):
             await self._indexer.embed_rows(batch.rows, batch.wanted, tell)
@@ -482,10 +464,6 @@ class FileRun:
             seconds = self.report.stage_seconds
             seconds[stage] = seconds.get(stage, 0.0) + time.perf_counter() - started
 
-    def _tell(self, stage: str, done: int, total: int | None, unit: str) -> None:
-        if self._progress is not None:
-            self._progress(Progress(stage, done, total, unit))
-
     def _estimate(self, counted: int) -> int | None:
         """Estimate the total number of chunks from the bytes read so far; None before the first file."""
         if not self._passed_bytes:
@@ -494,12 +472,9 @@ class FileRun:
 
     async def _store_states(self) -> None:
         """Store the states of unchanged files for the next run."""
-        while self._states:
-            part, self._states = self._states[:STATES_AT_ONCE], self._states[STATES_AT_ONCE:]
-            await self._database.write(
-                "store the states of files",
-                partial(store_file_states, collection=self._indexer.collection, states=part),
-            )
+        for part in in_parts(self._states, STATES_AT_ONCE):
+            work = partial(store_file_states, collection=self._indexer.collection, states=part)
+            await self._database.write("store the states of files", work)
 
 
 def without_text(document: DocumentRow) -> FileProblem:

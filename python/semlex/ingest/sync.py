@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-import time
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from semlex.errors import ConfigurationError, StoreError
 from semlex.ingest.chunk_rows import new_state
-from semlex.ingest.files.discovery import FileProblem, FoundFile, list_files, read_file
-from semlex.ingest.files.roots import Place, is_below, lineage, vanished
-from semlex.ingest.files.selection import Selection
+from semlex.ingest.files.discovery import FileProblem, FoundFile, read_file
+from semlex.ingest.files.roots import Place, holds_anything, is_below, lineage, vanished
 from semlex.ingest.loaders.base import FileBytes, LoadError, LoadOptions
 from semlex.ingest.loaders.registry import load, loader_of
+from semlex.ingest.overlap import in_parts
 from semlex.ingest.progress import DocumentName, MovedDocument, SyncCounts, SyncPlan, SyncReport
 from semlex.ingest.run import FileRun, OpenSources, known_sources, open_sources
 from semlex.store.query.chunk_keys import indexed_document_id
@@ -47,7 +47,7 @@ class Side:
 
 @dataclass(slots=True)
 class Work:
-    """A plan with everything needed to carry it out."""
+    """A plan, and the files, moves and states that carry it out."""
 
     plan: SyncPlan = field(default_factory=SyncPlan)
     files: list[FoundFile] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Work:
 
 
 class PlanEndedError(Exception):
-    """The plan is not needed any more, because its caller was cancelled."""
+    """Planning ended early, because its caller was cancelled."""
 
 
 def plan_sync(sides: Sequence[Side], reading: Reading, *, keep_deleted: bool, ended: threading.Event) -> Work:
@@ -67,12 +67,6 @@ def plan_sync(sides: Sequence[Side], reading: Reading, *, keep_deleted: bool, en
     for side in sides:
         _Comparison(side, reading, work, ended).run(keep_deleted=keep_deleted)
     return work
-
-
-@dataclass(frozen=True, slots=True)
-class _Free:
-    key: UUID
-    known: KnownDocument
 
 
 class _Comparison:
@@ -102,7 +96,7 @@ class _Comparison:
         rest = [(key, uri) for key, uri in gone if key not in taken]
         if not keep_deleted:
             work.gone += [(key, side.root, uri) for key, uri in rest]
-        work.files += sorted([*added, *changed], key=lambda file: file.uri)
+        work.files += sorted([*added, *changed], key=attrgetter("uri"))
         work.moves += moved
         names = [DocumentName(side.name, uri) for _, uri in rest]
         plan = work.plan
@@ -174,29 +168,32 @@ class _Comparison:
         """Return the documents whose bytes are now in a file of another name."""
         # Documents without a file come first, then those whose file has other bytes now. Among documents with equal
         # bytes any may be chosen.
-        free: dict[tuple[int, bytes], list[_Free]] = {}
+        free: dict[tuple[int, bytes], list[tuple[UUID, KnownDocument]]] = {}
         for uri in [*(uri for _, uri in gone), *sorted(self._changed)]:
             key, known = self._by_uri[uri]
-            free.setdefault((known.size_bytes, known.content_hash), []).append(_Free(key, known))
+            free.setdefault((known.size_bytes, known.content_hash), []).append((key, known))
         sizes = {size for size, _ in free}
         moves = []
-        for file in self._each(sorted([*self._new, *(file for file, _ in self._changed.values())], key=_uri_of)):
+        files = [*self._new, *(file for file, _ in self._changed.values())]
+        for file in self._each(sorted(files, key=attrgetter("uri"))):
             hashed = self._changed.get(file.uri)
             waiting = file.size in sizes if hashed is None else (file.size, hashed[1]) in free
             if waiting and (move := self._move(file, free)) is not None:
                 moves.append((move, file))
         return moves
 
-    def _move(self, file: FoundFile, free: Mapping[tuple[int, bytes], list[_Free]]) -> DocumentMove | None:
+    def _move(
+        self, file: FoundFile, free: Mapping[tuple[int, bytes], list[tuple[UUID, KnownDocument]]]
+    ) -> DocumentMove | None:
         read = read_file(file)
         if isinstance(read, FileProblem):  # reported when it is written
             return None
         waiting = free.get((len(read.data), read.content_hash), [])
-        for one in waiting:
-            if self._loads_alike(read, one.known):
-                waiting.remove(one)
+        for number, (key, known) in enumerate(waiting):
+            if self._loads_alike(read, known):
+                del waiting[number]
                 new = indexed_document_id(self._side.key, file.uri)
-                return DocumentMove(one.key, new, one.known.uri, file.uri, one.known.content_hash, file.settled_state)
+                return DocumentMove(key, new, known.uri, file.uri, known.content_hash, file.settled_state)
         return None
 
     def _loads_alike(self, file: FileBytes, known: KnownDocument) -> bool:
@@ -209,10 +206,6 @@ class _Comparison:
             return load(file, loader, self._reading.options) == load(before, loader, self._reading.options)
         except LoadError:
             return False
-
-
-def _uri_of(file: FoundFile) -> str:
-    return file.uri
 
 
 def missing_places(missing: Sequence[Path], known: OpenSources) -> list[Place]:
@@ -232,39 +225,35 @@ def missing_places(missing: Sequence[Path], known: OpenSources) -> list[Place]:
 
 def refuse_empty(places: Sequence[Place], sides: Sequence[Side], *, keep_deleted: bool) -> None:
     """Refuse to delete all documents of a path that has no file: its drive may not be mounted."""
-    parts = {place: place.path.relative_to(place.root).as_posix() for place in places}
-    wanted: dict[Path, dict[str, list[str]]] = {}
-    for place, part in parts.items():
-        wanted.setdefault(place.root, {})[part] = []
-    filled: dict[Path, set[str]] = {}
-    by_root = {side.root: side for side in sides}
-    for root, stored_below in wanted.items():
-        for known in by_root[root].known.values():
+    for side in sides:
+        own = {place.part: place for place in places if place.root == side.root}
+        stored: dict[str, list[str]] = {part: [] for part in own}
+        for known in side.known.values():
             for part in lineage(known.uri):
-                if part in stored_below:
-                    stored_below[part].append(known.uri)
-        filled[root] = {part for file in by_root[root].found for part in lineage(file.uri)}
-    for place, part in parts.items():
-        stored = wanted[place.root][part]
-        what = _what_is_wrong(place, by_root[place.root], part, stored, is_filled=part in filled[place.root])
-        if what is None or not stored or (keep_deleted and what == EMPTY):
-            continue
-        raise ConfigurationError(
-            f"{place.path} {what}, but {len(stored):,} documents were read from there: nothing was changed. "
-            f"If it has moved: semlex documents move {place.source} FOLDER. If these documents are to be deleted: "
-            "--allow-empty (allow_empty=True)"
-        )
+                if part in stored:
+                    stored[part].append(known.uri)
+        filled = {part for file in side.found for part in lineage(file.uri)}
+        for part, place in own.items():
+            uris = stored[part]
+            what = _what_is_wrong(place, side, uris, is_filled=part in filled)
+            if what is None or not uris or (keep_deleted and what == EMPTY):
+                continue
+            raise ConfigurationError(
+                f"{place.path} {what}, but {len(uris):,} documents were read from there: nothing was changed. "
+                f"If it has moved: semlex documents move {place.source} FOLDER. If these documents are to be deleted: "
+                "--allow-empty (allow_empty=True)"
+            )
 
 
 EMPTY = "contains no file that can be read"
 
 
-def _what_is_wrong(place: Place, side: Side, part: str, stored: Sequence[str], *, is_filled: bool) -> str | None:
+def _what_is_wrong(place: Place, side: Side, stored: Sequence[str], *, is_filled: bool) -> str | None:
     if not os.path.lexists(place.path):
-        return "is not there"
+        return "does not exist"
     if not place.path.is_dir():
         return None
-    if str(place.root) in side.problems or part in side.problems:
+    if str(place.root) in side.problems or place.part in side.problems:
         return "cannot be read"
     if is_filled:
         return None
@@ -272,22 +261,15 @@ def _what_is_wrong(place: Place, side: Side, part: str, stored: Sequence[str], *
 
 
 def still_gone(root: Path, uris: Sequence[str], *, allow_empty: bool) -> list[str]:
-    """Return those of the documents whose files are still gone; called right before the documents are deleted."""
+    """Return the documents whose files are still gone, right before they are deleted."""
     gone = vanished(root, uris)
     # Checked afterwards: the drive may have been removed meanwhile.
-    if gone and not allow_empty and not _holds_anything(root):
+    if gone and not allow_empty and not holds_anything(root):
         raise ConfigurationError(
-            f"{root} was removed meanwhile, so nothing was deleted. When it is back, try again; if its documents "
-            "are to be deleted: --allow-empty (allow_empty=True)"
+            f"{root} was removed meanwhile, or cannot be read, so none of its documents was deleted: try again when it "
+            "is back. If its documents are to be deleted: --allow-empty (allow_empty=True)"
         )
     return gone
-
-
-def _holds_anything(folder: Path) -> bool:
-    try:
-        return any(folder.iterdir())
-    except OSError:
-        return False
 
 
 # Another run has created a document of the new name; the server cannot change keys (distributed tables).
@@ -321,36 +303,26 @@ class SyncRun(FileRun):
         reading = self._reading(await self._chunks.chunker(), options.loading)
         known = await known_sources(self._database, self._indexer.collection)
         gone = await asyncio.to_thread(missing_places, missing, known)
-        selection = Selection(
-            options.include, options.exclude, self._loaders.keys(), options.recursive, self._indexer.limits
-        )
-        found, problems, skipped = await asyncio.to_thread(list_files, places, selection)
-        await self._refuse_moved(found)
+        found, problems = await self._list(places, options.include, options.exclude, recursive=options.recursive)
         looked_at = [*places, *gone]
         sides = await asyncio.to_thread(_sides, looked_at, known, found, problems)
-        work = await self._planned(looked_at, sides, reading, options)
-        work.plan = replace(work.plan, skipped=skipped.by_reason(), problems=[*problems, *work.plan.problems])
-        self.report.skipped = skipped.by_reason()
+        if not options.allow_empty:
+            await asyncio.to_thread(refuse_empty, looked_at, sides, keep_deleted=options.keep_deleted)
+        ended = threading.Event()
+        try:
+            work = await asyncio.to_thread(plan_sync, sides, reading, keep_deleted=options.keep_deleted, ended=ended)
+        finally:
+            ended.set()
+        work.plan = replace(work.plan, skipped=self.report.skipped, problems=[*problems, *work.plan.problems])
         self._fail(work.plan.problems)
         self.report.unchanged, self.report.outdated = work.plan.unchanged, work.outdated
         if dry_run or (only_changes and work.plan.is_empty):
             self._states = [] if dry_run else work.states
             await self._store_states()
-            self.report.seconds = time.perf_counter() - self._started
+            self.report.seconds = self._log.seconds
             done = SyncCounts() if dry_run else work.plan.counts()
             return SyncReport(work.plan, done, run=self.report, dry_run=dry_run)
         return await self._carry_out(work, looked_at, paths, reading, options, found=found)
-
-    async def _planned(
-        self, places: Sequence[Place], sides: Sequence[Side], reading: Reading, options: FolderOptions
-    ) -> Work:
-        if not options.allow_empty:
-            await asyncio.to_thread(refuse_empty, places, sides, keep_deleted=options.keep_deleted)
-        ended = threading.Event()
-        try:
-            return await asyncio.to_thread(plan_sync, sides, reading, keep_deleted=options.keep_deleted, ended=ended)
-        finally:
-            ended.set()
 
     async def _carry_out(
         self,
@@ -364,7 +336,7 @@ class SyncRun(FileRun):
     ) -> SyncReport:
         where = ", ".join(str(path) for path in paths)
         await self._indexer.ensure_version(None)
-        await self._log("sync", where)
+        await self._write_log("sync", where)
         moved, stayed = await self._move(work)
         sources = await open_sources(self._database, self._indexer.collection, places)
         self._note_documents([file for file in found if str(file.root) in sources], sources)
@@ -401,13 +373,9 @@ class SyncRun(FileRun):
             by_root.setdefault(root, {})[uri] = key
         for root, keys in by_root.items():
             uris = await asyncio.to_thread(still_gone, root, list(keys), allow_empty=allow_empty)
-            gone = sorted(keys[uri] for uri in uris)
-            for start in range(0, len(gone), deletes.BATCH_DOCUMENTS):
-                selection = deletes.Selection(gone[start : start + deletes.BATCH_DOCUMENTS], Filter(), whole=True)
-                part = partial(deletes.delete_selection, collection=self._indexer.collection, selection=selection)
-                chunks, documents = await self._indexer.write_and_merge("delete", part)
-                self._indexer.sample.note_written(chunks)
-                self._deleted += documents
+            for gone in in_parts(sorted(keys[uri] for uri in uris), deletes.BATCH_DOCUMENTS):
+                selection = deletes.Selection(gone, Filter(), whole=True)
+                self._deleted += (await self._indexer.delete_selection(selection))[1]
 
 
 def _sides(
@@ -415,7 +383,7 @@ def _sides(
 ) -> list[Side]:
     parts: dict[tuple[str, str], set[str]] = {}
     for place in places:
-        parts.setdefault((place.source, str(place.root)), set()).add(place.path.relative_to(place.root).as_posix())
+        parts.setdefault((place.source, str(place.root)), set()).add(place.part)
     sides = []
     for (name, root), below in sorted(parts.items()):
         source, documents = known.get(root, (None, {}))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("semlex")
 
-GATHER_MS = 1_000  # changes this close together are one synchronisation
+GATHER_MS = 1_000  # changes so close together cause one synchronisation
 STEP_MS = 50
 FULL_LOOK_SECONDS = 300.0  # the system may have lost an event
 POLL_MS = 300
@@ -128,7 +128,7 @@ async def watch(
     poll: bool,
     clock: Clock = SYSTEM,
 ) -> AsyncGenerator[SyncReport, None]:
-    """Synchronise at the start, after every change and every five minutes; yield a report of each time."""
+    """Synchronise at the start, after changes and every five minutes; yield the first report, and those with news."""
     paths = await asyncio.to_thread(checked_paths, given)
     watched = FolderWatch(paths, poll=poll, clock=clock)
     try:
@@ -146,12 +146,8 @@ async def watch(
             report = await _look_again(look, changed, clock)
             problems, key = report.plan.problems, tuple(changed)
             is_whole = len(changed) == len(paths)
-            if is_whole:
-                is_new = problems != of_all
-            elif key in before:
-                is_new = problems != before[key]
-            else:
-                is_new = any(problem not in of_all for problem in problems)
+            last = of_all if is_whole else before.get(key)
+            is_new = problems != last if last is not None else any(problem not in of_all for problem in problems)
             if is_whole:
                 of_all, before = problems, {}
             before[key] = problems

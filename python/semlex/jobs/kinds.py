@@ -9,8 +9,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from semlex.errors import ConfigurationError, ModelServesError
 from semlex.filters.fields import nearest
@@ -36,30 +37,20 @@ if TYPE_CHECKING:
     from semlex.ingest.given_documents import Given
     from semlex.ingest.progress import IndexReport, Progress
 
+T = TypeVar("T")
 TIMES = ("created_at", "updated_at")
 NAMES = frozenset(one.name for one in fields(Document))
 
 
 def documents_to_json(documents: Given) -> list[dict[str, Any]]:
-    """Convert checked documents with ids to JSON, without empty fields."""
+    """Check documents, give ids to those without one, and return all as JSON, without empty fields."""
     taken = GivenDocuments.taken(documents)
     if taken.vectors is not None:
         raise ConfigurationError(
             "documents of a job cannot have vectors: leave the vectors out, or call add_documents()"
         )
     given = taken.checked(None)
-    columns = {
-        "content": given.contents,
-        "metadata": given.metadata,
-        "id": given.ids,
-        "parent_id": given.parent_ids,
-        "child_ids": given.child_ids,
-        "created_at": given.created_at,
-        "updated_at": given.updated_at,
-        "language": given.languages,
-        "timestamp_start": given.timestamps[0],
-        "timestamp_end": given.timestamps[1],
-    }
+    columns = {one.name: given.ids if one.name == "id" else getattr(given, one.name) for one in fields(Document)}
     rows = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
     return [{name: json_value(value) for name, value in row.items() if value not in (None, [], {})} for row in rows]
 
@@ -72,7 +63,7 @@ def documents_from_json(rows: object) -> list[Document]:
     for number, row in enumerate(rows):
         if not isinstance(row, Mapping) or not row.keys() <= NAMES or not isinstance(row.get("content"), str):
             raise ConfigurationError(
-                f"documents: row {number} must be an object with 'content' and other fields of Document"
+                f"documents: row {number} must be an object with the text 'content', and only fields of Document"
             )
         try:
             times = {name: datetime.fromisoformat(row[name]) for name in TIMES if name in row}
@@ -87,7 +78,7 @@ Check: TypeAlias = Callable[[str, object], Errors]
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The objects that a job works with."""
+    """What a job is given: an open collection, its arguments, and what it may use on this worker."""
 
     collection: Any
     arguments: dict[str, Any]
@@ -159,25 +150,18 @@ def _absolute(paths: object) -> list[str]:
     given = [paths] if isinstance(paths, (str, os.PathLike)) else paths
     if not isinstance(given, (list, tuple)) or not given:
         raise ConfigurationError("paths must be a list of at least one path")
-    check_parameters(*(kind_errors("paths", path, str, Path) for path in given))
-    check_parameters(*(text_errors("paths", str(path), blank=False) for path in given))
+    check_parameters(*(kind_errors("paths", path, str, Path) or _text("paths", str(path)) for path in given))
     return [os.path.abspath(path) for path in given]  # noqa: PTH100 - as `Path.absolute`, without ``..``
 
 
 # --- what is wrong with a value ---------------------------------------------------------------------------------------
 
-
-def _text(field: str, value: object) -> Errors:
-    return text_errors(field, value, blank=False)
+_text = partial(text_errors, blank=False)
 
 
 def _texts(field: str, value: object) -> Errors:
     texts = value if isinstance(value, list) else []
     return strings_errors(field, value) or [error for text in texts for error in text_errors(field, text)]
-
-
-def _number(field: str, value: object) -> Errors:
-    return whole_number_errors(field, value, 0)
 
 
 def _one_of(*choices: str) -> Check:
@@ -230,14 +214,14 @@ class AllowedFolders:
         if real is None or not any(real.is_relative_to(root) for root in self.roots):
             raise ConfigurationError(
                 f"{path!a} is not in a folder that this worker may read: start a worker with --allow FOLDER (allow=) "
-                "on the machine that has it, then: semlex jobs retry"
+                "on the machine that has this path, then: semlex jobs retry ID"
             )
         try:
             real.stat()
         except OSError as error:
             raise ConfigurationError(
                 f"this worker cannot see {path!a} ({error.strerror}); nothing was changed. Mount the folder, or start "
-                "a worker on the machine that has it, then: semlex jobs retry"
+                "a worker on the machine that has this path, then: semlex jobs retry ID"
             ) from None
 
 
@@ -254,41 +238,44 @@ class Allowed:
             known = ", ".join(map(repr, self.models)) or "none"
             raise ConfigurationError(
                 f"this worker may not use the model {name[:200]!a} (its models: {known}): start a worker with "
-                "--allow-model NAME (models=), then: semlex jobs retry"
+                "--allow-model NAME (models=), then: semlex jobs retry ID"
             )
         return self.models[name]
 
 
 def models_by_name(models: Sequence[str | Embedder]) -> dict[str, str | Embedder]:
     """Return models by the names that jobs use: the given name, or the name in the embedder's identity."""
-    if isinstance(models, str) or not isinstance(models, (list, tuple)):
+    if not isinstance(models, (list, tuple)):
         raise ConfigurationError(f"models must be a list of names or embedders; got {type(models).__name__}")
-    for model in models:
-        is_name = isinstance(model, str)
-        calls = ("identity", "embed_documents", "embed_query")
-        check_parameters(
-            text_errors("models", model, blank=False) if is_name else model_errors("models", model, *calls)
+    check_parameters(
+        *(
+            _text("models", model)
+            if isinstance(model, str)
+            else model_errors("models", model, "identity", "embed_documents", "embed_query")
+            for model in models
         )
+    )
     return {model if isinstance(model, str) else model.identity.model: model for model in models}
 
 
 # --- what is done -----------------------------------------------------------------------------------------------------
 
 
-async def _index(work: Work) -> dict[str, Any]:
+async def _with_paths(call: Callable[..., Awaitable[T]], work: Work) -> T:
+    """Call a method that reads the job's paths, after checking that this worker may read them."""
     options = dict(work.arguments)
     paths = options.pop("paths")
     await work.allowed.folders.check(paths)
     with only_below(work.allowed.folders.roots):
-        return _counts(await work.collection.index(*paths, **options, progress=work.progress))
+        return await call(*paths, **options, progress=work.progress)
+
+
+async def _index(work: Work) -> dict[str, Any]:
+    return _counts(await _with_paths(work.collection.index, work))
 
 
 async def _sync(work: Work) -> dict[str, Any]:
-    options = dict(work.arguments)
-    paths = options.pop("paths")
-    await work.allowed.folders.check(paths)
-    with only_below(work.allowed.folders.roots):
-        report = await work.collection.sync(*paths, **options, progress=work.progress)
+    report = await _with_paths(work.collection.sync, work)
     return _counts(report.run) | {"moved": report.done.moved, "deleted": report.done.deleted}
 
 
@@ -356,6 +343,12 @@ KINDS: dict[str, JobKind] = {
     "rechunk": JobKind(_rechunk, {**_declared(ChunkSizes), "source": _text}),
     "embed": JobKind(_embed, {}),
     "reembed": JobKind(
-        _reembed, {"model": _text, "dimensions": _number, "vector_storage": _one_of("vector", "halfvec")}, "model"
+        _reembed,
+        {
+            "model": _text,
+            "dimensions": partial(whole_number_errors, minimum=0),
+            "vector_storage": _one_of("vector", "halfvec"),
+        },
+        "model",
     ),
 }

@@ -1,4 +1,4 @@
-"""A worker: runs jobs, several at a time, syncs followed tables and finishes index builds, until stopped."""
+"""Run jobs, several at a time, sync followed tables and finish index builds, until stopped."""
 
 from __future__ import annotations
 
@@ -62,6 +62,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("semlex")
 
 Outcome = Literal["done", "failed", "again", "cancelled", "given back", "lost"]
+SHOWN: dict[Outcome, str] = {
+    "again": "failed, will be tried again",
+    "given back": "returned to the queue",
+    "lost": "lost to another worker, or its end could not be stored",
+}
 # Minimum time between two writes of the progress.
 PROGRESS_SECONDS = 2.0
 # Errors that another attempt would repeat.
@@ -234,9 +239,9 @@ class WorkerOptions:
     def __post_init__(self) -> None:
         check_parameters(
             whole_number_errors("concurrency", self.concurrency, 1, MAX_CONCURRENCY),
-            wrong_type("allow", "list of str or Path", self.allow)
-            if isinstance(self.allow, (str, bytes)) or not isinstance(self.allow, (list, tuple))
-            else [error for path in self.allow for error in kind_errors("allow", path, str, Path)],
+            [error for path in self.allow for error in kind_errors("allow", path, str, Path)]
+            if isinstance(self.allow, (list, tuple))
+            else wrong_type("allow", "list of str or Path", self.allow),
             kind_errors("drain", self.drain, bool),
             [] if self.limit is None else whole_number_errors("limit", self.limit, 1),
             number_errors("lease", self.lease, 1, DAY_SECONDS),
@@ -359,7 +364,7 @@ class Worker:
                 if not isinstance(error, ConnectionFailedError) and not is_out_of_resources(error):
                     raise
                 if not is_lost:
-                    self._tell(f"no job can be taken; semlex keeps trying to reach the server: {error}")
+                    self._tell(f"no job can be started; semlex keeps trying to reach the server: {error}")
                 is_lost = True
                 await self._clock.wait_for_tasks({stopped}, random.uniform(pause / 2, pause))  # noqa: S311 - not a secret
                 if self._stop.is_set():
@@ -388,7 +393,7 @@ class Worker:
         claim = attempt.claim
         outcome = await attempt.run()
         self._ended += outcome in ("done", "failed", "cancelled")
-        said = f"attempt {claim.attempts} of {claim.max_attempts}: {outcome}"
+        said = f"attempt {claim.attempts} of {claim.max_attempts}: {SHOWN.get(outcome, outcome)}"
         self._tell(f"{claim.kind} {claim.collection} {claim.job_id}: {said}")
 
     async def _end_running(self, stopped: asyncio.Task[Any]) -> None:

@@ -155,8 +155,8 @@ async def test_a_vector_that_is_being_added_moves_along(database_url, handbook, 
     write_embeddings = indexer.write_embeddings
     vectors, chunks = "semlex.default_collection_embedding_1", "semlex.default_collection_chunk"
 
-    async def adding(*arguments):
-        count = await write_embeddings(*arguments)
+    async def adding(connection, **options):
+        count = await write_embeddings(connection, **options)
         added.set()
         await committed.wait()
         return count

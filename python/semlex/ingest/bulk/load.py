@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from semlex.ingest.bulk.row_batch import RowBatch, RowFields, checked_fields, un
 from semlex.ingest.bulk.sources import joined_batches, opened_sources
 from semlex.ingest.given_documents import NO_METADATA, SHOWN_ID_CHARACTERS, GivenDocuments, check_on_duplicate
 from semlex.ingest.overlap import WRITES_AT_ONCE, BatchWrites, ahead
-from semlex.ingest.progress import MAX_KEYS, MAX_PROBLEMS, Progress, TableImport
+from semlex.ingest.progress import MAX_KEYS, MAX_PROBLEMS, Progress, TableImport, show_progress
 from semlex.store.foreign_tables import (
     LAYOUTS,
     ForeignTable,
@@ -85,41 +86,30 @@ class VectorLoad:
     ) -> None:
         check_on_duplicate(on_duplicate)
         check_parameters(kind_errors("skip_unchanged", skip_unchanged, bool))
-        self._indexer, self._fields = indexer, checked_fields(fields)
+        self.indexer, self._fields = indexer, checked_fields(fields)
         self._on_duplicate, self._skips_unchanged = on_duplicate, skip_unchanged
         self._progress = progress
-        self._report = LoadReport()
-
-    @property
-    def database(self) -> Database:
-        """Database of the collection."""
-        return self._indexer.database
-
-    @property
-    def storage(self) -> str:
-        """Pgvector's type of the collection's vectors."""
-        return self._indexer.vector_storage
 
     async def run(self, given: Any) -> LoadReport:
         """Load rows; see `Collection.tables.load`."""
-        self._indexer.refuse_write()
+        self.indexer.refuse_write()
         sources = await asyncio.to_thread(opened_sources, given, self._fields)
-        counts = [source.count for source in sources]
-        known = [count for count in counts if count is not None]
-        total = sum(known) if len(known) == len(counts) else None
-        return await self.write(self._read(joined_batches(sources, self._indexer.bulk.batch_size)), total)
+        known = [source.count for source in sources if source.count is not None]
+        total = sum(known) if len(known) == len(sources) else None
+        return await self.write(self._read(joined_batches(sources, self.indexer.bulk.batch_size)), total)
 
     async def write(
         self, batches: AsyncGenerator[CheckedRows, None], total: int | None, storage: StorageName | None = None
     ) -> LoadReport:
         """Write checked batches while the next one is made; `storage` is the vector type of a new collection."""
-        started, report, indexer = time.perf_counter(), self._report, self._indexer
+        started, indexer = time.perf_counter(), self.indexer
         indexer.refuse_write()
         updates = self._on_duplicate == "update"
         is_empty = updates and await indexer.is_empty()
         # After a row that is refused because it exists, nothing is stored.
         alone = self._on_duplicate == "fail" or not indexer.database.has_several_connections
-        writes = BatchWrites(1 if alone else WRITES_AT_ONCE, self._tell(total))
+        tell = partial(show_progress, self._progress, "write", total=total, unit="rows")
+        writes = BatchWrites(1 if alone else WRITES_AT_ONCE, tell)
         try:
             async with writes, aclosing(ahead(batches)) as checked:
                 async for batch in checked:
@@ -128,31 +118,23 @@ class VectorLoad:
                     # one of them, the batch is merged.
                     is_new = is_empty or (updates and await indexer.are_new(batch.documents))
                     mode: WriteMode = "direct" if is_new else "merge"
+                    skips = self._skips_unchanged and updates and not is_new
                     write = indexer.add_rows(
-                        batch.documents,
-                        batch.vectors,
-                        mode,
-                        self._on_duplicate,
-                        skip_unchanged=self._skips_unchanged and updates and not is_new,
+                        batch.documents, batch.vectors, mode, self._on_duplicate, skip_unchanged=skips
                     )
                     await writes.begin(batch.read, set(batch.documents.ids), write)
         except (ValidationError, DuplicateError, ConfigurationError) as error:
             raise _with_stored_count(error, writes.rows) from None
-        report.rows, report.written = writes.rows, writes.written
-        report.warnings = await indexer.end_load(report.rows, self._progress)
-        report.seconds = time.perf_counter() - started
-        return report
-
-    def _tell(self, total: int | None) -> Callable[[int], None] | None:
-        progress = self._progress
-        return None if progress is None else lambda rows: progress(Progress("write", rows, total, "rows"))
+        warnings = await indexer.end_load(writes.rows, self._progress)
+        return LoadReport(writes.rows, writes.written, time.perf_counter() - started, warnings)
 
     async def _read(self, batches: Iterator[RowBatch]) -> AsyncGenerator[CheckedRows, None]:
         def make() -> CheckedRows | None:
             batch = next(batches, None)
             if batch is None:
                 return None
-            return CheckedRows(batch.given(self._fields, self.storage), batch.vectors, len(batch))
+            documents = batch.given(self._fields, self.indexer.vector_storage)
+            return CheckedRows(documents, batch.vectors, len(batch))
 
         while (made := await asyncio.to_thread(make)) is not None:
             if made.read:
@@ -233,17 +215,20 @@ class ForeignRows:
             report.dimensions = next((len(vector) for vector in vectors if vector is not None), None)
         length = report.dimensions
         errors: _Errors = {}
-        for number in [number for number, name in enumerate(ids) if not name]:
-            label = f"{layout.later} {later[number]}" if later[number] else None
-            errors.setdefault(number, []).append(_error(first + number, label, layout.id, "missing"))
-        for number in [number for number, text in enumerate(texts) if text is None]:
-            errors.setdefault(number, []).append(_error(first + number, ids[number], layout.text, "missing"))
-        for number, vector in enumerate(vectors):
+
+        def note(number: int, field: str, code: str, *found: str) -> None:
+            label = ids[number] or (f"{layout.later} {later[number]}" if later[number] else None)
+            errors.setdefault(number, []).append(_error(first + number, label, field, code, *found))
+
+        for number, (name, text, vector) in enumerate(zip(ids, texts, vectors, strict=True)):
+            if not name:
+                note(number, layout.id, "missing")
+            if text is None:
+                note(number, layout.text, "missing")
             if vector is None:
-                errors.setdefault(number, []).append(_error(first + number, ids[number], layout.vector, "missing"))
+                note(number, layout.vector, "missing")
             elif len(vector) != length:
-                code, *found = unequal(length or 0, len(vector))
-                errors.setdefault(number, []).append(_error(first + number, ids[number], layout.vector, code, *found))
+                note(number, layout.vector, *unequal(length or 0, len(vector)))
         return errors
 
     def _all_metadata(
@@ -389,8 +374,7 @@ async def inspect_table(
         report = opened.report()
         async with aclosing(opened.taken(opened.table.storage, report)) as parts:
             async for _ in parts:
-                if progress is not None:
-                    progress(Progress("read", report.rows, opened.counts.rows, "rows"))
+                show_progress(progress, "read", report.rows, opened.counts.rows, "rows")
     report.seconds = time.perf_counter() - started
     return report
 
@@ -398,9 +382,9 @@ async def inspect_table(
 async def import_table(load: VectorLoad, source: TableSource) -> TableImport:
     """Load the rows of a table; see `Collection.tables.import_table`."""
     started = time.perf_counter()
-    async with open_table(load.database, source) as opened:
+    async with open_table(load.indexer.database, source) as opened:
         report = opened.report()
-        storage = load.storage
+        storage = load.indexer.vector_storage
         if (storage, report.vector_type) == ("halfvec", "vector"):
             report.warnings.append(
                 "the collection stores halfvec: the components of the vectors were rounded to float16"

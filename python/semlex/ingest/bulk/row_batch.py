@@ -77,6 +77,11 @@ def metadata_fields(fields: RowFields, there: Iterable[str]) -> list[str]:
     return [name for name in there if name not in taken]
 
 
+def used_fields(fields: RowFields, there: Sequence[str]) -> set[str | None]:
+    """Return the fields that are read: of the text, the vector, the id (None if there is none) and the metadata."""
+    return {fields.text, fields.vector, id_field(fields, there), *metadata_fields(fields, there)}
+
+
 def check_fields(fields: RowFields, there: Sequence[str], where: str, *, whole: bool = True) -> None:
     """Refuse rows (of the file or table `where`) that lack a required field or have too many or repeated fields."""
     if len(there) > MAX_FIELDS and fields.metadata is None:
@@ -84,7 +89,7 @@ def check_fields(fields: RowFields, there: Sequence[str], where: str, *, whole: 
             f"{where} has {len(there):,} fields, at most {MAX_FIELDS:,} become metadata: name those that are to "
             "be kept (metadata_fields=, --metadata-field)"
         )
-    used = {fields.text, fields.vector, id_field(fields, there), *metadata_fields(fields, there)}
+    used = used_fields(fields, there)
     repeated = [name for name, count in Counter(there).items() if count > 1 and name in used]
     if repeated:
         raise ConfigurationError(f"{where} has two fields named {repeated[0]!r}: rename one of them")

@@ -1,10 +1,11 @@
-"""Read the rows that a caller gives, in memory or in files (Arrow, Parquet, NumPy, JSON Lines), in bounded batches."""
+"""Read the rows that a caller gives, in memory (Arrow, NumPy) or in files (Parquet, JSON Lines), in bounded batches."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from os import PathLike
 from pathlib import Path
@@ -13,10 +14,20 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast
 import numpy as np
 
 from semlex.errors import ConfigurationError, FieldError, MissingExtraError, ValidationError
-from semlex.ingest.bulk.row_batch import RowBatch, batch_of, check_fields, found_in, id_field, metadata_fields, unequal
+from semlex.ingest.bulk.row_batch import (
+    RowBatch,
+    batch_of,
+    check_fields,
+    found_in,
+    id_field,
+    metadata_fields,
+    unequal,
+    used_fields,
+)
 from semlex.ingest.loaders.base import LoadError
 from semlex.ingest.loaders.records import parse_json
 from semlex.json_values import json_tree
+from semlex.validation import refuse, wrong_type
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -72,11 +83,10 @@ class ParquetRows:
         """Yield the rows in batches."""
         with self._opened() as file, understood(self._path.name), found_in(self._path.name):
             names = file.schema_arrow.names
-            fields = self._fields
-            wanted = {fields.text, fields.vector, id_field(fields, names), *metadata_fields(fields, names)}
+            wanted = used_fields(self._fields, names)
             first = 0
             for batch in file.iter_batches(most_rows, columns=[name for name in names if name in wanted]):
-                yield _rows(batch, fields, self._path.name, first)
+                yield _rows(batch, self._fields, self._path.name, first)
                 first += batch.num_rows
 
     @contextmanager
@@ -102,7 +112,7 @@ def understood(where: str) -> Iterator[None]:
     except (pyarrow.ArrowException, OSError) as error:
         reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         raise ConfigurationError(
-            f"{where} cannot be read: {reason}; make it again, with columns of simple types"
+            f"{where} cannot be read: {reason}; write it again, with columns of simple types"
         ) from None
 
 
@@ -165,7 +175,7 @@ def _is_json(kind: pa.DataType) -> bool:
 
 def _rows(batch: pa.RecordBatch, fields: RowFields, where: str, first: int) -> RowBatch:
     names = batch.schema.names
-    wanted = {fields.text, id_field(fields, names), *metadata_fields(fields, names)} - {None}
+    wanted = used_fields(fields, names) - {fields.vector}
     columns: dict[str, Any] = {name: _values(batch.column(name)) for name in names if name in wanted}
     if fields.has_vectors:
         columns[fields.vector] = _vectors(batch.column(fields.vector), fields.vector, first)
@@ -240,18 +250,16 @@ class JsonRows:
         """Yield the rows in batches, without blank lines."""
         objects = self._objects()
         first = 0
-        while rows := self._next(objects, most_rows):
-            names = dict.fromkeys(name for row in rows for name in row)
-            names |= dict.fromkeys(filter(None, (self._fields.text, self._fields.vector, self._fields.id)))
-            columns: dict[str, Any] = {name: [row.get(name) for row in rows] for name in names}
+        while True:
             with found_in(self._path.name):
+                if not (rows := list(islice(objects, most_rows))):
+                    return
+                names = dict.fromkeys(name for row in rows for name in row)
+                names |= dict.fromkeys(filter(None, (self._fields.text, self._fields.vector, self._fields.id)))
+                columns: dict[str, Any] = {name: [row.get(name) for row in rows] for name in names}
                 batch = batch_of(columns, len(rows), self._fields, where=self._path.name, first=first)
             yield batch
             first += len(rows)
-
-    def _next(self, objects: Iterator[dict[str, Any]], most_rows: int) -> list[dict[str, Any]]:
-        with found_in(self._path.name):
-            return list(islice(objects, most_rows))
 
     def _objects(self) -> Iterator[dict[str, Any]]:
         try:
@@ -263,9 +271,7 @@ class JsonRows:
             raise ConfigurationError(f"{self._path.name} cannot be read: {error.strerror}") from None
 
     def _lines(self, file: BinaryIO) -> Iterator[str]:
-        number = 0
-        while data := file.readline(MAX_LINE_BYTES + 1):
-            number += 1
+        for number, data in enumerate(iter(partial(file.readline, MAX_LINE_BYTES + 1), b""), 1):
             if len(data) > MAX_LINE_BYTES:
                 raise self._refused(number, f"has more than {MAX_LINE_BYTES:,} bytes: shorten it")
             try:
@@ -335,23 +341,19 @@ class GivenRows:
             yield from stream_batches(part, self._fields, most_rows, first=first)
             return
         check_fields(self._fields, list(part), "the batch")
-        columns = {name: _column(part[name], name) for name in part if name in self._wanted(part)}
+        wanted = used_fields(self._fields, list(part))
+        columns = {name: _column(part[name], name) for name in part if name in wanted}
         lengths = {name: len(values) for name, values in columns.items()}
         count = lengths[self._fields.text]
         if wrong := next((name for name, length in lengths.items() if length != count), None):
-            text = f"{count} rows of {self._fields.text!r}"
-            raise ValidationError([FieldError(-1, None, wrong, "unequal_lengths", text, str(lengths[wrong]))])
+            rows_of_text = f"{count} rows of {self._fields.text!r}"
+            raise ValidationError(refuse(wrong, "unequal_lengths", rows_of_text, str(lengths[wrong])))
         for start in range(0, count, most_rows):
             cut = {name: values[start : start + most_rows] for name, values in columns.items()}
             # NumPy's numbers are not JSON.
             lists = {name: _listed(values, name == self._fields.vector) for name, values in cut.items()}
             rows = min(most_rows, count - start)
             yield batch_of(lists, rows, self._fields, first=first + start)
-
-    def _wanted(self, part: Mapping[str, Any]) -> set[str]:
-        own = id_field(self._fields, part)
-        needed = {self._fields.text, self._fields.vector, *metadata_fields(self._fields, list(part))}
-        return needed if own is None else needed | {own}
 
 
 def opened_sources(given: Any, fields: RowFields) -> list[RowSource]:
@@ -384,10 +386,9 @@ def _most(batch: RowBatch, most_rows: int) -> int:
 
 
 def _paths(given: Any) -> list[Path] | None:
-    if isinstance(given, (str, PathLike)):
-        return [Path(given)]
-    if isinstance(given, (list, tuple)) and given and all(isinstance(one, (str, PathLike)) for one in given):
-        return [Path(one) for one in given]
+    paths = [given] if isinstance(given, (str, PathLike)) else given
+    if isinstance(paths, (list, tuple)) and paths and all(isinstance(one, (str, PathLike)) for one in paths):
+        return [Path(one) for one in paths]
     return None
 
 
@@ -418,7 +419,7 @@ def _column(values: Any, name: str) -> Any:
     if isinstance(values, np.ndarray) and values.ndim:
         return values
     if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
-        raise ValidationError([FieldError(-1, None, name, "wrong_type", "a list or an array", type(values).__name__)])
+        raise ValidationError(wrong_type(name, "a list or an array", values))
     return list(values)
 
 

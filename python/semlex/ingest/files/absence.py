@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import shlex
-import stat
 from contextlib import contextmanager
 from contextvars import ContextVar
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from semlex.ingest.files.discovery import FileProblem, FoundFile, find_document, read_file, too_large
+from semlex.ingest.files.discovery import FileProblem, FoundFile, find_document, read_file
 from semlex.ingest.files.selection import NAMES, Rules, Selection, is_ignored, kind_of, rules_below
 from semlex.ingest.loaders.registry import loaders
 from semlex.types.explanations import Reason
@@ -77,19 +76,18 @@ def why_absent(
         possible += [(one, name) for one in sources if (one.name, name) not in places]
     possible = [(one, uri) for one, uri in possible if not Path(uri).is_absolute() and ".." not in Path(uri).parts]
     looks = not _database_alone.get()
-    there = [(one, uri) for one, uri in possible if looks and os.path.lexists(Path(one.root) / uri)]
-    for source, uri in there:
-        return _of_file(source, uri, records, collection, limits)
     for source, uri in possible:
-        gone = _deletion(source, uri, records.runs)
-        if gone is not None:
+        if looks and os.path.lexists(Path(source.root) / uri):
+            return _of_file(source, uri, records, collection, limits)
+    for source, uri in possible:
+        if (gone := _deletion(source, uri, records.runs)) is not None:
             return gone
     failed = next((run.problems[uri] for run in records.runs for _, uri in possible if uri in run.problems), None)
-    if failed is not None and not looks:
-        helps = f"docs/reference/file-formats.md has the remedy for {failed}"
-        return Reason("unreadable", f"a run could not read it ({failed})", helps)
     if failed is not None:
-        return Reason("deleted", f"a run could not read it ({failed}), and it is not there any more")
+        text = f"a run could not read it ({failed})"
+        if looks:
+            return Reason("deleted", f"{text}, and it does not exist any more")
+        return Reason("unreadable", text, f"docs/reference/file-formats.md has the remedy for {failed}")
     return _never_seen(name, places, roots, records, collection)
 
 
@@ -100,18 +98,15 @@ def _of_file(source: KnownSource, uri: str, records: Records, collection: str, l
     if not source.is_present:
         text = f"the source {source.name!r} was removed with its documents"
         return Reason("deleted", text, f"semlex index {shlex.quote(source.root)} --collection {collection}")
-    left_out = _left_out(root, uri)
-    if left_out is not None:
+    if (left_out := _left_out(root, uri)) is not None:
         return Reason("skipped", left_out, f"{read} (a file that you name is always read)")
-    failed = next((run for run in records.runs if uri in run.problems), None)
+    failed = next((run.problems[uri] for run in records.runs if uri in run.problems), None)
     problem = _problem(root, uri, limits)
-    if failed is not None or problem is not None:
-        code = problem.code if problem is not None else failed.problems[uri] if failed is not None else ""
+    if code := problem.code if problem is not None else failed:
         detail = f": {problem.message}" if problem is not None else ""
         text = f"it could not be read ({code}{detail})"
         return Reason("unreadable", text, f"docs/reference/file-formats.md has the remedy for {code}; then {read}")
-    gone = _deletion(source, uri, records.runs, by_name=True)
-    if gone is not None:
+    if (gone := _deletion(source, uri, records.runs, by_name=True)) is not None:
         return Reason("deleted", gone.text, read)
     last = next((run for run in records.runs if run.command in ("index", "sync")), None)
     changed = os.stat(root / uri).st_mtime  # noqa: PTH116 - as the functions beside it
@@ -143,14 +138,8 @@ def _left_out(root: Path, uri: str) -> str | None:
 
 def _problem(root: Path, uri: str, limits: FileLimits) -> FileProblem | None:
     """Return why this machine cannot read a file, or None."""
-    found: FoundFile | FileProblem = find_document(root, uri, limits)
-    if isinstance(found, FileProblem):
-        return found
-    if not stat.S_ISREG(os.stat(found.path).st_mode):  # noqa: PTH116 - as the functions beside it
-        return FileProblem(uri, "not_regular", "a folder, FIFO, socket or device, not a file")
-    if found.size > found.max_bytes:
-        return too_large(uri, found.size, found.max_bytes)
-    read = read_file(found)
+    found = find_document(root, uri, limits)
+    read = read_file(found) if isinstance(found, FoundFile) else found
     return read if isinstance(read, FileProblem) else None
 
 

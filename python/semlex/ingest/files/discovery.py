@@ -82,7 +82,7 @@ _Found: TypeAlias = FoundFile | FileProblem
 def find_files(
     paths: str | Path | Place | Iterable[str | Path | Place], selection: Selection, skipped: Skipped | None = None
 ) -> Iterator[FoundFile | FileProblem]:
-    """Yield the files in folders, each once and in an order that depends on their names only."""
+    """Yield the files in folders, or why they cannot be read: each once, in an order that depends on names only."""
     # Files ignored by .gitignore or .semlexignore are left out.
     given = [paths] if isinstance(paths, str | Path | Place) else paths
     walk = _Walk(selection, Skipped() if skipped is None else skipped)
@@ -94,32 +94,24 @@ def find_files(
 def checked_paths(paths: Iterable[object], *, must_exist: bool = True) -> list[Path]:
     """Return the paths of a call after checking them."""
     given = list(paths)
-    errors = [
-        FieldError(row, None, "paths", "wrong_type", "str or Path", type(path).__name__)
-        for row, path in enumerate(given)
-        if not isinstance(path, str | Path)
-    ]
-    # `Path` reads an empty path as the working directory.
-    errors += [
-        FieldError(row, None, "paths", "blank", "1 character")
-        for row, path in enumerate(given)
-        if isinstance(path, str) and not path
-    ]
-    if not given:
-        errors.append(FieldError(-1, None, "paths", "missing", "at least one file or folder"))
+    errors = [] if given else [FieldError(-1, None, "paths", "missing", "at least one file or folder")]
+    for row, path in enumerate(given):
+        if not isinstance(path, str | Path):
+            errors.append(FieldError(row, None, "paths", "wrong_type", "str or Path", type(path).__name__))
+        elif path == "":  # `Path` reads it as the working directory
+            errors.append(FieldError(row, None, "paths", "blank", "1 character"))
     if errors:
         raise ValidationError(errors)
     found = [Path(str(path)) for path in given]
-    missing = [_told(str(path)) for path in found if _is_missing(path) and (must_exist or not _is_storable(path))]
-    if not missing:
-        unstorable = [_told(str(path)) for path in found if not _is_utf8(os.path.realpath(path))]
-        if unstorable:
-            raise ConfigurationError(f"a path that is not UTF-8 cannot be stored; rename it: {', '.join(unstorable)}")
-        return found
-    text = f"no such file or folder: {', '.join(missing)}"
-    if any(letter in name for name in missing for letter in "*?["):
-        text += "; a pattern belongs in include= (--include) beside its folder: index('docs', include=['*.rst'])"
-    raise ConfigurationError(text)
+    missing = [_told(path) for path in found if _is_missing(path) and (must_exist or not _is_storable(path))]
+    if missing:
+        text = f"no such file or folder: {', '.join(missing)}"
+        if any(letter in name for name in missing for letter in "*?["):
+            text += "; a pattern belongs in include= (--include) beside its folder: index('docs', include=['*.rst'])"
+        raise ConfigurationError(text)
+    if unstorable := [_told(path) for path in found if not _is_utf8(os.path.realpath(path))]:
+        raise ConfigurationError(f"a path that is not UTF-8 cannot be stored; rename it: {', '.join(unstorable)}")
+    return found
 
 
 def _is_missing(path: Path) -> bool:
@@ -127,8 +119,8 @@ def _is_missing(path: Path) -> bool:
         path.stat()
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return True
-    except OSError:
-        return False  # it exists; reading it raises the error
+    except OSError:  # it exists; reading it raises the error
+        pass
     return False
 
 
@@ -145,7 +137,8 @@ def _is_utf8(name: str) -> bool:
     return True
 
 
-def _told(name: str) -> str:
+def _told(path: Path) -> str:
+    name = str(path)
     return name if name.isprintable() else ascii(name)
 
 
@@ -260,8 +253,7 @@ class _Walk:
         is_folder = stat.S_ISDIR(found.st_mode)
         if not target.is_relative_to(root):
             if is_folder or wanted:
-                message = "a link that leads out of the folder: name its target instead"
-                yield FileProblem(shown(uri), "link_out", message)
+                yield _link_out(uri)
         elif is_folder:
             if target != root and (found.st_dev, found.st_ino) not in self._seen:
                 yield FileProblem(shown(uri), "link_to_folder", "links to folders are not followed: name the target")
@@ -307,7 +299,7 @@ def find_document(root: Path, uri: str, limits: FileLimits) -> FoundFile | FileP
     except OSError as error:
         return problem(uri, error)
     if not target.is_relative_to(root):
-        return FileProblem(uri, "link_out", "a link that leads out of the folder: name its target instead")
+        return _link_out(uri)
     return _found_file(root, uri, target.relative_to(root).as_posix(), found, seen, most=max_bytes(uri, limits))
 
 
@@ -316,17 +308,21 @@ def _found_file(root: Path, uri: str, location: str, found: os.stat_result, seen
     return FoundFile(root, uri, found.st_size, location, *times, found.st_ino, seen_ns, most)
 
 
+def _link_out(uri: str) -> FileProblem:
+    return FileProblem(shown(uri), "link_out", "a link that leads out of the folder: name its target instead")
+
+
 def problem(uri: str, error: OSError) -> FileProblem:
     """Return the problem for an error of the operating system."""
     uri = shown(uri)
     if isinstance(error, NotRegularError) or error.errno in (errno.ENXIO, errno.EISDIR, errno.ELOOP, errno.ENOTDIR):
         return FileProblem(uri, "not_regular", "a folder, FIFO, socket, device or unusable link, not a file")
     if isinstance(error, OutsideError):
-        return FileProblem(uri, "link_out", "it is outside the folders that may be read here")
+        return FileProblem(uri, "link_out", "it is outside the folders that semlex may read here")
     if isinstance(error, FileNotFoundError):
         return FileProblem(uri, "missing", "it does not exist (any more)")
     if isinstance(error, PermissionError):
-        return FileProblem(uri, "unreadable", "this account may not read it")
+        return FileProblem(uri, "unreadable", "the account that runs semlex may not read it: change its permissions")
     return FileProblem(uri, "failed", f"cannot be read: {error.strerror}")
 
 
@@ -344,18 +340,17 @@ def shown(name: str) -> str:
 
 def read_file(found: FoundFile) -> FileBytes | FileProblem:
     """Read a file's bytes, never more than its limit, or return the problem."""
-    max_bytes = found.max_bytes
     try:
         descriptor = open_file(found.root, found.location.split("/"))
-        with os.fdopen(descriptor, "rb", buffering=0) as file:
+        with os.fdopen(descriptor, "rb", buffering=0):
             before = os.fstat(descriptor)
-            if before.st_size > max_bytes:
-                return too_large(found.uri, before.st_size, max_bytes)
-            data = _read_at_most(file.fileno(), max_bytes + 1)
+            if before.st_size > found.max_bytes:
+                return too_large(found.uri, before.st_size, found.max_bytes)
+            data = _read_at_most(descriptor, found.max_bytes + 1)
     except OSError as error:
         return problem(found.uri, error)
-    if len(data) > max_bytes:
-        return too_large(found.uri, len(data), max_bytes)
+    if len(data) > found.max_bytes:
+        return too_large(found.uri, len(data), found.max_bytes)
     return FileBytes(found.uri, data, hashlib.sha256(data).digest(), _moment(before.st_mtime))
 
 
@@ -377,12 +372,7 @@ def list_files(
     paths: Sequence[Path | Place], selection: Selection
 ) -> tuple[list[FoundFile], list[FileProblem], Skipped]:
     """Return the files to read, the problems, and what was skipped."""
-    found: list[FoundFile] = []
-    problems: list[FileProblem] = []
     skipped = Skipped()
-    for entry in find_files(list(paths), selection, skipped):
-        if isinstance(entry, FileProblem):
-            problems.append(entry)
-        else:
-            found.append(entry)
-    return found, problems, skipped
+    entries = list(find_files(paths, selection, skipped))
+    found = [entry for entry in entries if isinstance(entry, FoundFile)]
+    return found, [entry for entry in entries if isinstance(entry, FileProblem)], skipped

@@ -21,6 +21,11 @@ class Place:
     root: Path
     source: str
 
+    @property
+    def part(self) -> str:
+        """The path below the root; ``.`` for the root."""
+        return self.path.relative_to(self.root).as_posix()
+
 
 def lineage(uri: str) -> Iterator[str]:
     """Yield a path below a root, the folders above it, and ``.`` for the root."""
@@ -147,6 +152,14 @@ def check_name(name: str) -> None:
         )
 
 
+def holds_anything(folder: Path) -> bool:
+    """Return whether a folder can be read and is not empty; a drive that is not mounted leaves an empty folder."""
+    try:
+        return any(folder.iterdir())
+    except OSError:
+        return False
+
+
 def vanished(root: Path, uris: Iterable[str]) -> list[str]:
     """Return the documents of a source whose file is certainly gone."""
     gone = []
@@ -155,6 +168,6 @@ def vanished(root: Path, uris: Iterable[str]) -> list[str]:
             os.lstat(root / uri)
         except (FileNotFoundError, NotADirectoryError):
             gone.append(uri)
-        except OSError:
+        except OSError:  # it may exist
             continue
     return gone

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from semlex.ingest.files.safe_open import open_file
+from semlex.ingest.loaders.base import suffix_of
 from semlex.ingest.loaders.office import MEDIA_TYPES
 from semlex.options.collection import DEFAULT_LIMITS, FileLimits
 
@@ -75,12 +76,9 @@ def read_pattern(line: str) -> IgnorePattern | None:
         names.insert(0, "**")
     if names[-1] == "**":  # what is in a folder, not the folder itself
         names.append("*")
-    parts: list[re.Pattern[str] | None] = []
-    for name in names:
-        part = None if name == "**" else _part(name)
-        if name != "**" and part is None:
-            return None
-        parts.append(part)
+    parts = [None if name == "**" else _part(name) for name in names]
+    if any(part is None and name != "**" for part, name in zip(parts, names, strict=True)):
+        return None
     return IgnorePattern(ignores, folders_only, tuple(parts))
 
 
@@ -237,14 +235,13 @@ class Selection:
 
     def skip_file(self, uri: str) -> SkipReason | None:
         """Return why a file is not read, or None."""
-        name = uri.rpartition("/")[2].lower()
-        if name.startswith("."):
+        if uri.rpartition("/")[2].startswith("."):
             return "hidden"
         if matches(self.exclude, uri):
             return "excluded"
         if self.include is not None:
             return None if matches(self.include, uri) else "excluded"
-        if name.rpartition(".")[2] not in self.suffixes:
+        if suffix_of(uri) not in self.suffixes:
             return "format"
         return "generated" if matches(SKIPPED_FILES, uri) else None
 
@@ -256,7 +253,7 @@ def max_bytes(name: str, limits: FileLimits) -> int:
 
 def is_document(name: str) -> bool:
     """Return whether a file is a PDF, office document, e-book or e-mail, which needs the extra ``files``."""
-    return name.lower().rpartition(".")[2] in MEDIA_TYPES
+    return suffix_of(name) in MEDIA_TYPES
 
 
 def matches(patterns: Sequence[str], uri: str) -> bool:

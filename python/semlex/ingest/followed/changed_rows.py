@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from semlex.errors import ConfigurationError, StoreError
 from semlex.ingest.followed.rows import REPEATED, combined
+from semlex.ingest.overlap import in_parts
 from semlex.store.followed.compare import ComparedTable, Differences, Part, is_of_row
 from semlex.store.followed.queue import Change, ChangeQueue, FailedRow
 
@@ -27,7 +29,7 @@ PAGE_SECONDS = (0.3, 1.5)
 
 
 class RowComparison:
-    """Compares rows of a table with the stored ones, and notes which are gone, unchanged, or unreadable."""
+    """Compares rows of a table with the stored ones, and notes which are gone, unchanged or unreadable."""
 
     def __init__(
         self,
@@ -79,8 +81,7 @@ class RowComparison:
 
     async def of_keys(self, keys: Sequence[str]) -> AsyncGenerator[Differences, None]:
         """Compare the rows of these keys; note which are gone, and which are unchanged."""
-        for start in range(0, len(keys), KEYS_AT_ONCE):
-            part = keys[start : start + KEYS_AT_ONCE]
+        for part in in_parts(keys, KEYS_AT_ONCE):
             found: set[str] = set()
             differences = await self._compare_keys(part, every=True)
             for one in differences:
@@ -110,13 +111,13 @@ class RowComparison:
         self, keys: Sequence[str], *, every: bool = False, only_keys: bool = False
     ) -> list[Differences]:
         async def compare(some: Sequence[str]) -> Differences:
-            part = self._table.with_keys(some)
-            return await self._table.compare(part, every=every, only_keys=only_keys)
+            return await self._table.compare(self._table.with_keys(some), every=every, only_keys=only_keys)
 
-        found = await self.by_halves(keys, compare) if keys else []
+        found = await self.by_halves(keys, compare)
         return [await self._without_put_off(one) for one in found]
 
     async def _put_off(self, keys: Sequence[str]) -> dict[str, str | None]:
+        """Return the stored hashes of those rows that failed before and are not due to be tried again."""
         if not self._notes.has_problems or not keys:
             return {}
         return await self._database.read("read problems", lambda c: self._queue.put_off(c, keys))
@@ -164,35 +165,36 @@ class RowComparison:
 
     async def find_gone(self) -> AsyncGenerator[None, None]:
         """Note the keys of stored rows that are not in the table any more, page by page."""
-        after: UUID | None = None
-        while True:
-            keys, after = await self._table.stored_keys(after, MAX_PAGE_ROWS)
-            if not keys:
-                return
-            for start in range(0, len(keys), KEYS_AT_ONCE):
-                part = keys[start : start + KEYS_AT_ONCE]
+        async for keys in self._stored_keys(MAX_PAGE_ROWS):
+            for part in in_parts(keys, KEYS_AT_ONCE):
                 self._notes.gone |= dict.fromkeys(set(part) - await self._table.present(part))
             yield
+
+    async def _stored_keys(self, rows: int) -> AsyncGenerator[list[str], None]:
+        """Yield the keys of the stored rows in pages of up to `rows`."""
+        after: UUID | None = None
+        while True:
+            keys, after = await self._table.stored_keys(after, rows)
+            if not keys:
+                return
+            yield keys
 
     async def refuse_emptied(self) -> None:
         """Refuse to continue if none of the stored rows exists any more."""
         if self._is_checked:
             return
-        after: UUID | None = None
         stored = 0
-        while True:
-            keys, after = await self._table.stored_keys(after, KEYS_AT_ONCE)
-            if not keys:
-                break
-            stored += len(keys)
-            if await self._table.present(keys):
-                stored = 0
-                break
+        async with aclosing(self._stored_keys(KEYS_AT_ONCE)) as pages:
+            async for keys in pages:
+                if await self._table.present(keys):
+                    stored = 0
+                    break
+                stored += len(keys)
         if stored:
             table = f"{self._stored.table.schema}.{self._stored.table.table}"
             raise ConfigurationError(
-                f"none of the {stored:,} rows that were read from {table} exists any more, so nothing was changed. To "
-                f"delete them: semlex sync --table {self._stored.name} --allow-empty (allow_empty=True)"
+                f"none of the {stored:,} rows that were read from {table} exists any more, so nothing was deleted. To "
+                f"delete their documents: semlex sync --table {self._stored.name} --allow-empty (allow_empty=True)"
             )
         self._is_checked = True
 

@@ -10,8 +10,15 @@ from uuid import UUID
 
 from semlex import _core
 from semlex.errors import FieldError, StoreError
-from semlex.ingest.chunk_rows import context_line, rows_of_chunks, text_hashes
-from semlex.ingest.document_chunks import MAX_COPIED_BYTES, MAX_TITLE_CHARACTERS, Chunk, Chunker, cut_document
+from semlex.ingest.chunk_rows import chunk_batch, rows_of_chunks, text_hashes
+from semlex.ingest.document_chunks import (
+    MAX_TITLE_CHARACTERS,
+    RULES_VERSION,
+    Chunk,
+    Chunker,
+    check_copies,
+    cut_document,
+)
 from semlex.ingest.loaders.base import FileBytes, Loader, LoadError, LoadOptions
 from semlex.ingest.loaders.registry import load, loader_named
 from semlex.store.followed.compare import RowState, from_json
@@ -77,7 +84,7 @@ class _Rows:
     """Rows read from a table, as columns; `texts` has one list per text column, or a single list of joined texts."""
 
     keys: list[str]
-    documents: list[bytes]  # their keys
+    documents: list[bytes]  # ids of their documents
     uris: list[str]
     titles: list[str]  # from the column of the heading
     text_hashes: list[bytes]
@@ -103,9 +110,8 @@ class _Rows:
 
     def failed(self, number: int, code: str, message: str) -> FailedRow:
         """Make the record of a row that could not be stored."""
-        return FailedRow(
-            self.keys[number], combined(self.text_hashes[number], self.metadata_hashes[number]), code, message
-        )
+        row_hash = combined(self.text_hashes[number], self.metadata_hashes[number])
+        return FailedRow(self.keys[number], row_hash, code, message)
 
     def selected(self, numbers: Sequence[int]) -> _Rows:
         """Return the rows with these numbers."""
@@ -143,8 +149,7 @@ class RowSplitter:
         if not read:
             return RowBatch([], [], self._documents([], [], [], [], [], [], []), ChunkBatch.joined([]), [], missing)
         rows = _Rows.of(self.table, read)
-        failed = self._failures(rows)
-        if failed:
+        if failed := self._failures(rows):
             bad = {row.row_key for row in failed}
             rows = rows.selected([number for number, key in enumerate(rows.keys) if key not in bad])
         batch, refused = self._split(rows)
@@ -153,25 +158,26 @@ class RowSplitter:
 
     def _failures(self, rows: _Rows) -> list[FailedRow]:
         """Return rows that cannot be stored, found before their texts are split."""
-        times = Counter(rows.keys) if len(set(rows.keys)) < len(rows.keys) else {}
+        times = Counter(rows.keys)
         wrong: dict[int, tuple[str, str]] = {
             number: ("repeated_key", f"{times[key]:,} rows have this key: make the key unique")
             for number, key in enumerate(rows.keys)
-            if times.get(key, 1) > 1
+            if times[key] > 1
         }
         for field_name, sizes, limit in (
             ("text", rows.sizes, self.max_bytes),
             ("key", [len(key.encode()) for key in rows.keys], MAX_ID_BYTES),
         ):
-            for number in [number for number, size in enumerate(sizes) if size > limit]:
-                error = FieldError(-1, None, field_name, "too_long", f"{limit} bytes", f"{sizes[number]} bytes")
-                wrong.setdefault(number, (error.code, str(error)))
+            for number, size in enumerate(sizes):
+                if size > limit:
+                    error = FieldError(-1, None, field_name, "too_long", f"{limit} bytes", f"{size} bytes")
+                    wrong.setdefault(number, (error.code, str(error)))
         if self.table.metadata:
             for found in _core.validate_rows([("metadata", "jsonb", rows.metadata, None)]):
                 error = FieldError(-1, *found[1:])
                 wrong.setdefault(found[0], (error.code, str(error)))
         made = {rows.keys[number]: rows.failed(number, *reason) for number, reason in sorted(wrong.items())}
-        return [replace(row, row_hash=REPEATED) if times.get(row.row_key, 1) > 1 else row for row in made.values()]
+        return [replace(row, row_hash=REPEATED) if times[row.row_key] > 1 else row for row in made.values()]
 
     # Most rows are one chunk: they are counted and hashed as columns. Rows that are longer, or written in a format, are
     # split one by one, as files are.
@@ -182,18 +188,17 @@ class RowSplitter:
         counts = [int(count > 0) for count in tokens]
         parts = [self._whole(rows, whole)]
         refused: dict[int, FailedRow] = {}
-        for number in [number for number, count in enumerate(tokens) if count == _TO_SPLIT]:
+        for number, count in enumerate(tokens):
+            if count != _TO_SPLIT:
+                continue
             try:
                 titles[number], chunks = self._chunks(rows, number, titles[number])
             except LoadError as error:
                 refused[number] = rows.failed(number, error.code, error.message)
                 continue
             counts[number] = len(chunks)
-            parts.append(
-                rows_of_chunks(
-                    UUID(bytes=keys[number]), uris[number], titles[number], chunks, with_context=self.with_context
-                )
-            )
+            key = UUID(bytes=keys[number])
+            parts.append(rows_of_chunks(key, uris[number], titles[number], chunks, with_context=self.with_context))
         shown = [title or uri for title, uri in zip(titles, uris, strict=True)]
         documents = self._documents(keys, uris, shown, rows.text_hashes, rows.metadata_hashes, rows.sizes, counts)
         batch = RowBatch(rows.keys, rows.versions, documents, ChunkBatch.joined([part for part in parts if len(part)]))
@@ -217,7 +222,7 @@ class RowSplitter:
         names = ("document_id", "uri", "title", "content_hash", "file_state", "size_bytes", "chunk_count")
         return RowDocuments(
             source_id=self.stored.source_id,
-            chunker_version=self.chunker.version,
+            chunker_version=RULES_VERSION,
             chunk_settings=self.chunker.settings,
             **dict(zip(names, columns, strict=True)),
         )
@@ -232,39 +237,25 @@ class RowSplitter:
         texts = [text.strip() for text in given]
         starts = [0 if text == own else own.index(text) for text, own in zip(texts, given, strict=True)]
         keys, headings = some(rows.documents), some(rows.titles)
-        contexts = [context_line(None, (one,)) if one else "" for one in headings]
-        if not self.with_context:
-            contexts = [""] * len(texts)
+        contexts = list(headings) if self.with_context else [""] * len(texts)
         identities = text_hashes(contexts, texts)
-        count, now = len(tokens), utc_now()
-        none: list[str] = []  # shared: every further object is one that the garbage collector visits
-        return ChunkBatch(
+        now = utc_now()
+        return chunk_batch(
             document_id=keys,
             chunk_id=[f"{key.hex()}-{identity.hex()[:16]}" for key, identity in zip(keys, identities, strict=True)],
-            chunk_no=[0] * count,
-            parent_chunk_id=[None] * count,
-            chunk_type=["text"] * count,
             source_document=some(rows.uris),
             chapter_title=headings,
-            section_title=[""] * count,
-            subsection_title=[none] * count,
-            summary=[""] * count,
             context=contexts,
             chunk_text=texts,
             token_count=list(tokens.values()),
-            char_start=list(starts),
+            char_start=starts,
             char_end=[start + len(text) for start, text in zip(starts, texts, strict=True)],
             line=[1 + line_breaks(own[:start]) if start else 1 for start, own in zip(starts, given, strict=True)],
-            page=[None] * count,
-            place=list(some(rows.places)),
+            place=some(rows.places),
             content_hash=identities,
-            language=[None] * count,
-            metadata=list(some(rows.metadata)),
-            child_ids=[none] * count,
-            timestamp_start=[None] * count,
-            timestamp_end=[None] * count,
-            created_at=[now] * count,
-            updated_at=[now] * count,
+            metadata=some(rows.metadata),
+            created_at=[now] * len(tokens),
+            updated_at=[now] * len(tokens),
         )
 
     def _chunks(self, rows: _Rows, number: int, heading: str) -> tuple[str, list[Chunk]]:
@@ -289,10 +280,7 @@ class RowSplitter:
             start += length + len(SEPARATOR)
             line += line_breaks(text) + len(SEPARATOR)
         metadata = rows.metadata[number]
-        size = len(_core.to_json(metadata)) * len(chunks)
-        if size > MAX_COPIED_BYTES:
-            message = f"its chunks would have {size:,} bytes of metadata together, the limit is {MAX_COPIED_BYTES:,}"
-            raise LoadError("metadata_too_large", f"{message}: follow fewer columns as metadata")
+        check_copies(len(_core.to_json(metadata)) * len(chunks), "follow fewer columns as metadata")
         for chunk in chunks:
             chunk.metadata, chunk.place = metadata, rows.places[number]
             if heading:

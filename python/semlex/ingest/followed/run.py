@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-import uuid
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from difflib import get_close_matches
@@ -26,22 +24,19 @@ from semlex.errors import (
 from semlex.ingest.followed.changed_rows import RowComparison, RunNotes
 from semlex.ingest.followed.rows import RowBatch, RowSplitter
 from semlex.ingest.followed.writes import RowWrites, StoppedError
-from semlex.ingest.indexer import Indexer, RunChunker
+from semlex.ingest.indexer import Indexer, RunChunker, RunLog
 from semlex.ingest.loaders.registry import loaders
-from semlex.ingest.overlap import WRITES_AT_ONCE, BatchWrites, ahead
-from semlex.ingest.progress import Progress
+from semlex.ingest.overlap import WRITES_AT_ONCE, BatchWrites, ahead, in_parts
+from semlex.ingest.progress import Progress, show_progress
 from semlex.store.followed.compare import ComparedTable, Differences
 from semlex.store.followed.definitions import RunEnd, StoredTable, read_tables, write_run
 from semlex.store.followed.queue import SHOWN_PROBLEMS, Change, ChangeQueue
 from semlex.store.followed.triggers import TableTriggers
 from semlex.store.postgres.settings import server_time
-from semlex.store.write import documents
-from semlex.types.documents import utc_now
 from semlex.types.followed import DEFAULT_COMPARE_SECONDS, TableSync
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
-    from datetime import datetime
 
     from semlex.options.collection import WantedOptions
     from semlex.store.postgres.database import Database
@@ -57,9 +52,8 @@ NOT_OF_TEXTS = (ModelNotFoundError, ModelNotAllowedError, ModelMismatchError)
 class RowEmbedding:
     """Embeds the batches of one run."""
 
-    def __init__(self, indexer: Indexer, notes: RunNotes, tell: Callable[[int, int], None]) -> None:
-        # `tell` is called with the number of embedded chunks and the number known so far.
-        self._indexer, self._notes, self._tell = indexer, notes, tell
+    def __init__(self, indexer: Indexer, notes: RunNotes, progress: Callable[[Progress], None] | None) -> None:
+        self._indexer, self._notes, self._progress = indexer, notes, progress
         self.embedded = self._wanted = self._refused = 0
 
     async def look(self, batch: RowBatch, *, is_empty: bool) -> None:
@@ -86,9 +80,7 @@ class RowEmbedding:
         if not wanted:
             return
         try:
-            await self._indexer.embed_rows(
-                batch.chunks, wanted, lambda count: self._tell(self.embedded + count, self._wanted)
-            )
+            await self._indexer.embed_rows(batch.chunks, wanted, self._tell)
         except Exception as error:
             if not _is_of_text(error):
                 raise
@@ -103,6 +95,9 @@ class RowEmbedding:
             await self._embed(batch, wanted[half:], refused)
             return
         self.embedded += len(wanted)
+
+    def _tell(self, count: int) -> None:
+        show_progress(self._progress, "embed", self.embedded + count, self._wanted, "chunks")
 
 
 def _is_of_text(error: Exception) -> bool:
@@ -137,16 +132,13 @@ class TableRun:
         progress: Callable[[Progress], None] | None = None,
     ) -> None:
         self._indexer, self._stored, self._progress = indexer, stored, progress
-        self._database, self._definition = indexer.database, stored.table
-        self._names = indexer.collection.names
+        self._database, self._definition, self._names = indexer.database, stored.table, indexer.collection.names
         self._chunks = RunChunker(indexer, wanted)
         self._queue, self._notes = ChangeQueue(self._names, stored.source_id), RunNotes()
         self.report = TableSync(name=stored.name, changes=stored.table.changes)
         self._writes = RowWrites(indexer, stored, self._queue, self._notes, self.report)
-        self._embedding = RowEmbedding(
-            indexer, self._notes, lambda done, total: self._tell("embed", done, total, "chunks")
-        )
-        self._started, self._begun, self._run_id = time.perf_counter(), utc_now(), uuid.uuid4()
+        self._embedding = RowEmbedding(indexer, self._notes, progress)
+        self._log = RunLog(indexer)
         self._dry_run = self._is_empty = self._logs = self._is_logged = False
         self._compared = self._expected = 0
         self._split_by = ""  # the settings by which texts are split
@@ -169,7 +161,7 @@ class TableRun:
         # run over entries of the queue does not change that time.
         next_in: float | None = None,
     ) -> TableSync:
-        """Bring the collection in step with the table."""
+        """Store the changes of the table in the collection."""
         # If the table or a column is missing or has changed, or all stored rows are gone, this raises
         # ConfigurationError before anything is deleted.
         self._dry_run = self.report.dry_run = dry_run
@@ -183,7 +175,8 @@ class TableRun:
             end = await self._run(changes, end, compare=compare, allow_empty=allow_empty)
         except StoppedError:
             self.report.warnings.append(
-                f"{self._stored.name} was changed or is not followed any more: the run ended, and nothing was lost"
+                f"{self._stored.name} is not followed any more, or its definition was changed: the run ended early, "
+                "and nothing was lost"
             )
             return self.report
         except (ConfigurationError, StoreError, ModelError) as error:
@@ -191,7 +184,7 @@ class TableRun:
                 with suppress(SemlexError):  # the first error is the one to report
                     await self._note_end(replace(end, error=error))
             raise
-        self.report.seconds = time.perf_counter() - self._started
+        self.report.seconds = self._log.seconds
         if not dry_run:
             await self._note_end(end)
         return self.report
@@ -214,12 +207,10 @@ class TableRun:
             notes.has_problems = bool(problems)
             if not self._dry_run:
                 await self._writes.wait()
-            if changes is not None and not everything:
-                await self._write_all(self._comparison.of_keys(list(notes.claimed)))
-            else:
+            if changes is None or everything:
                 end = await self._all_rows(end, compare=compare or bool(everything))
-                # Of rows that are as stored, or neither in the table nor stored, the entries end here.
-                await self._write_all(self._comparison.of_keys(list(notes.claimed)))
+            # After all rows: the entries of rows that are as stored, or neither in the table nor stored, end here.
+            await self._write_all(self._comparison.of_keys(list(notes.claimed)))
             await self._finish_rounds()
             if not self._dry_run:
                 await self._writes.end(notes.same, everything)
@@ -240,8 +231,7 @@ class TableRun:
             keys_compared = await self._are_keys_due()
             if keys_compared:
                 await self._whole_table(only_keys=True)
-            watermark = self._watermark(latest)
-            return replace(end, watermark=watermark, keys_compared=keys_compared)
+            return replace(end, watermark=self._watermark(latest), keys_compared=keys_compared)
         if definition.changes == "trigger" and not self._dry_run:
             noticed = await TableTriggers(self._names, table.source).look(self._database, self._stored)
             self.report.warnings += noticed.warnings
@@ -252,8 +242,7 @@ class TableRun:
         await self._whole_table(only_keys=False)
         report, seen = self.report, self._compared
         report.unchanged = max(0, seen - report.added - report.changed - report.refreshed - report.failed)
-        watermark = self._watermark(latest)
-        return replace(end, watermark=watermark, keys_compared=True)
+        return replace(end, watermark=self._watermark(latest), keys_compared=True)
 
     def _watermark(self, latest: str | None) -> str | None:
         return None if latest is None else f"{self._split_by} {latest}"
@@ -300,9 +289,9 @@ class TableRun:
             await self._write_all(self._comparison.of_keys(keys))
             await self._delete()
         if notes.again:
-            count = len(notes.again)
-            changing = f"{count:,} rows changed whenever they were read: the next run reads them again"
-            self.report.warnings.append(changing)
+            self.report.warnings.append(
+                f"{len(notes.again):,} rows changed each time they were read: the next run reads them again"
+            )
 
     async def _delete(self) -> None:
         """Delete the documents of rows that are gone."""
@@ -334,7 +323,8 @@ class TableRun:
         at_once = WRITES_AT_ONCE if self._database.has_several_connections else 1
 
         def tell(_: int) -> None:
-            self._tell("write", self.report.added + self.report.changed, self._expected, "rows")
+            written = self.report.added + self.report.changed
+            show_progress(self._progress, "write", written, self._expected, "rows")
 
         async with BatchWrites(at_once, tell) as writes, aclosing(stages) as batches:
             async for batch in batches:
@@ -369,8 +359,7 @@ class TableRun:
         await self._begin_log()
 
     async def _refresh(self, keys: Sequence[str]) -> None:
-        for start in range(0, len(keys), METADATA_ROWS):
-            part = keys[start : start + METADATA_ROWS]
+        for part in in_parts(keys, METADATA_ROWS):
             for rows in await self._comparison.by_halves(part, self._table.metadata):
                 await self._writes.refresh(part, rows)
 
@@ -404,44 +393,32 @@ class TableRun:
 
     def _note_compared(self, page: Differences) -> None:
         self._compared += page.rows
-        self._tell("compare", self._compared, None, "rows")
-
-    def _tell(self, stage: str, done: int, total: int | None, unit: str) -> None:
-        if self._progress is not None:
-            self._progress(Progress(stage, done, total, unit))
+        show_progress(self._progress, "compare", self._compared, None, "rows")
 
     async def _note_end(self, end: RunEnd) -> None:
         if self._is_logged:
-            await self._log(utc_now())
+            await self._write_log(has_ended=True)
         await self._database.write("note the end of the run", lambda c: write_run(c, self._names, self._stored, end))
 
     async def _begin_log(self) -> None:
         if self._logs and not self._is_logged:
             self._is_logged = True
-            await self._log(None)
+            await self._write_log(has_ended=False)
 
-    async def _log(self, finished: datetime | None) -> None:
-        report = self.report
-        entry = documents.LogEntry(
-            run_id=self._run_id,
-            source_uri=self._stored.name,
-            command="sync",
-            client=documents.client_name(),
-            embedding_model=self._indexer.model_name,
-            started_at=self._begun,
-            finished_at=finished,
-            seconds=report.seconds if finished else None,
+    async def _write_log(self, *, has_ended: bool) -> None:
+        report, name = self.report, self._stored.name
+        await self._log.write(
+            "sync",
+            name,
+            has_ended=has_ended,
             added=report.added,
             changed=report.changed + report.refreshed,
             unchanged=report.unchanged or 0,
             deleted=report.deleted,
             failed=report.failed,
             chunks=report.chunks,
-            problems=[
-                {"source_document": f"{self._stored.name}/{one.key}", "code": one.code} for one in report.problems
-            ],
+            problems=[{"source_document": f"{name}/{one.key}", "code": one.code} for one in report.problems],
         )
-        await self._database.write("write the log", lambda c: documents.log_run(c, self._indexer.collection, entry))
 
 
 logger = logging.getLogger("semlex")
@@ -450,7 +427,7 @@ COUNTS = ("added", "changed", "refreshed", "deleted", "failed", "chunks", "embed
 
 
 async def stored_tables(database: Database, names: Names, name: str | None) -> list[StoredTable]:
-    """Return the followed tables of a collection, or only the table `name`; refuse an unknown name."""
+    """Return all followed tables of a collection, or only the table `name`; refuse an unknown name."""
     found = await database.read("read followed tables", lambda c: read_tables(c, names))
     tables = [one for one in found if name in (None, one.name)]
     if name is not None and not tables:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from semlex import _core
 from semlex.errors import FieldError, StoreError
 from semlex.ingest.followed.rows import RowBatch, combined
+from semlex.ingest.overlap import in_parts
 from semlex.store.followed.compare import ComparedTable, RowMetadata, RowState, is_of_row, refresh_metadata
 from semlex.store.followed.definitions import StoredTable, hold_table
 from semlex.store.followed.queue import SHOWN_PROBLEMS, Change, ChangeQueue, FailedRow
@@ -142,8 +143,7 @@ class RowWrites:
     async def delete(self, keys: Sequence[str]) -> None:
         """Delete the documents of rows that are still gone."""
         collection = self._indexer.collection
-        for start in range(0, len(keys), BATCH_DOCUMENTS):
-            part = keys[start : start + BATCH_DOCUMENTS]
+        for part in in_parts(keys, BATCH_DOCUMENTS):
 
             async def work(connection: Connection, part: Sequence[str] = part) -> tuple[int, int, set[str]]:
                 async with begin_write(connection, collection) as index:
@@ -163,19 +163,17 @@ class RowWrites:
             self.report.deleted += emptied
             self._notes.again |= dict.fromkeys(present)
 
-    async def _settle(self, connection: Connection, keys: Sequence[str]) -> None:
-        """Remove the queue entries of rows whose stored form is now up to date."""
-        claimed = self._notes.claims_of(keys)
+    async def _settle(self, connection: Connection, keys: Sequence[str], changes: Sequence[Change] = ()) -> None:
+        """Remove `changes`, and the entries of rows whose stored form is now up to date, from the queue."""
+        claimed = [*changes, *self._notes.claims_of(keys)]
         done = keys if self._notes.has_problems else ()
         if claimed or done:
             await self._queue.settle(connection, claimed, done=done)
 
-    async def end(self, keys: Sequence[str], changes: Sequence[Change] = ()) -> None:
+    async def end(self, keys: Sequence[str], changes: Sequence[Change]) -> None:
         """Remove `changes`, and the entries of rows whose stored form needs no change, from the queue."""
-        claimed = [*changes, *self._notes.claims_of(keys)]
-        done = keys if self._notes.has_problems else ()
-        if claimed or done:
-            await self._database.write("settle rows", lambda c: self._queue.settle(c, claimed, done=done))
+        if keys or changes:
+            await self._database.write("settle rows", lambda c: self._settle(c, keys, changes))
 
     async def set_aside(self) -> None:
         """Record the rows that could not be stored, so that later runs try them again."""

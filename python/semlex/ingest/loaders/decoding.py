@@ -72,28 +72,22 @@ def _decoded(data: bytes, options: LoadOptions) -> Decoded:
             raise LoadError("not_utf16", message) from None
         encoding = _guessed(data)
         if encoding is None:
-            message = (
-                f"byte {error.start} is not UTF-8, and no other encoding was recognised: convert the file with iconv"
-            )
-            raise LoadError("not_utf8", message) from None
+            message = "and no other encoding was recognised: convert the file with iconv"
+            raise LoadError("not_utf8", f"byte {error.start} is not UTF-8, {message}") from None
         if not options.detect_encoding:
+            message = f"it looks like {encoding}: convert the file (iconv -f {encoding} -t UTF-8), or let semlex do so"
             raise LoadError(
                 "not_utf8",
-                f"byte {error.start} is not UTF-8; it looks like {encoding}: convert the file (iconv -f {encoding} -t "
-                "UTF-8), or let semlex do so with --detect-encoding (detect_encoding=True)",
+                f"byte {error.start} is not UTF-8; {message} with --detect-encoding (detect_encoding=True)",
             ) from None
-        text = _decoded_as(encoding, data)
+        try:
+            text = data.decode(encoding)
+        except UnicodeDecodeError as error:  # only the beginning was used for detection
+            message = f"byte {error.start} is not {encoding}, the most probable encoding: convert the file with iconv"
+            raise LoadError("not_utf8", message) from None
     if (offset := text.find("\0")) >= 0:
         raise LoadError("binary", f"character {offset} is NUL: not a text file")
     return Decoded(text, encoding)
-
-
-def _decoded_as(encoding: str, data: bytes) -> str:
-    try:
-        return data.decode(encoding)
-    except UnicodeDecodeError as error:  # only the beginning was used for detection
-        message = f"byte {error.start} is not {encoding}, the most probable encoding: convert the file with iconv"
-        raise LoadError("not_utf8", message) from None
 
 
 def _guessed(data: bytes) -> str | None:
@@ -163,7 +157,7 @@ def storable_document(loaded: LoadedDocument, options: LoadOptions) -> LoadedDoc
         raise _refusal(f"its {errors[0].field}")
     if (wrong.field, wrong.code) == ("metadata", "too_long"):
         raise LoadError("metadata_too_large", str(wrong))
-    raise LoadError("loader_failed", f"its loader is at fault: {wrong}")
+    raise LoadError("loader_failed", f"the result of its loader cannot be stored: {wrong}")
 
 
 def _refusal(what: str) -> LoadError:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from semlex.errors import ValidationError
@@ -47,7 +47,7 @@ _TERMINAL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 class NotebookLoader:
-    """Reads Jupyter notebooks: every cell is a record, with the Markdown headings above it."""
+    """Reads Jupyter notebooks: each cell becomes records, with the Markdown headings above it."""
 
     # Text outputs are read, up to 2,000 characters each; images, tracebacks and widgets are left out. A character that
     # cannot be stored becomes U+FFFD.
@@ -80,17 +80,7 @@ class NotebookLoader:
                 titles = [heading.title for heading in above]
                 structure = code if kind == "code" else "plain"
                 made.add(BLANK_LINE.join(texts), structure=structure, titles=titles, place=place)
-        return repaired_document(
-            LoadedDocument(
-                made.text,
-                "markdown",
-                title,
-                records=made.records,
-                encoding=encoding,
-                repaired=repaired,
-                has_lines=False,
-            )
-        )
+        return repaired_document(made.document(title, "markdown", encoding=encoding, repaired=repaired))
 
 
 def _cells(notebook: object) -> Iterator[Mapping[str, Any]]:
@@ -154,15 +144,18 @@ def _parts(source: str, above: list[Heading]) -> Iterator[tuple[str, list[Headin
 
 def _suffix(notebook: object) -> str:
     """Return the file suffix of a notebook's language."""
-    metadata = notebook.get("metadata") if isinstance(notebook, dict) else None
-    found = {name: metadata.get(name) for name in ("language_info", "kernelspec")} if isinstance(metadata, dict) else {}
-    info, kernel = (
-        {} if not isinstance(one, dict) else one for one in (found.get("language_info"), found.get("kernelspec"))
-    )
+    metadata = _field(notebook, "metadata")
+    info, kernel = _field(metadata, "language_info"), _field(metadata, "kernelspec")
     if suffix := _SUFFIX.fullmatch(str(info.get("file_extension")).lower()):
         return suffix[1]
     names = (str(name).lower() for name in (info.get("name"), kernel.get("language")))
     return next((SUFFIXES[name] for name in names if name in SUFFIXES), PYTHON)
+
+
+def _field(value: object, name: str) -> dict[str, Any]:
+    """Return an object in a field of another one; empty if either is not an object."""
+    found = value.get(name) if isinstance(value, dict) else None
+    return found if isinstance(found, dict) else {}
 
 
 class JsonLinesLoader:
@@ -222,42 +215,27 @@ class PrechunkedLoader:
         found = _chunks_of(text)
         if found is None:
             return replace(self._code.load(file, options), format=self._code.name)
-        beside, count = storable(found.metadata, "beside the chunks", options)
+        items, metadata = found
+        beside, count = storable(metadata, "beside the chunks", options)
         repaired += count
         check_metadata(beside, "beside the chunks")
         made = RecordText()
         numbers: dict[str, int] = {}
-        for number, item in enumerate(found.items, 1):
+        for number, item in enumerate(items, 1):
             stored, count = storable(item, f"chunk {number}", options)
             repaired += count
             chunk = _chunk(stored, number)
             first = numbers.setdefault(chunk.chunk_id, number)
             if first != number:
-                message = f"chunks {first} and {number} have the same chunk_id: give each its own"
-                raise LoadError("repeated_id", message)
-            metadata = {name: getattr(chunk, name) for name in ("chunk_id", "source_document", "token_count")}
-            check_metadata(metadata, f"chunk {number}")
-            made.add(
-                chunk.chunk_text, titles=chunk.heading_path, summary=chunk.summary, metadata=metadata, is_chunk=True
-            )
-        return LoadedDocument(
-            made.text,
-            "plain",
-            metadata=beside,
-            records=made.records,
-            encoding=encoding,
-            repaired=repaired,
-            has_lines=False,
-        )
+                raise LoadError("repeated_id", f"chunks {first} and {number} have the same chunk_id: give each its own")
+            own = {name: getattr(chunk, name) for name in ("chunk_id", "source_document", "token_count")}
+            check_metadata(own, f"chunk {number}")
+            made.add(chunk.chunk_text, titles=chunk.heading_path, summary=chunk.summary, metadata=own, is_chunk=True)
+        return made.document(metadata=beside, encoding=encoding, repaired=repaired)
 
 
-@dataclass(frozen=True, slots=True)
-class _Chunks:
-    items: Sequence[Any]
-    metadata: dict[str, Any]
-
-
-def _chunks_of(text: str) -> _Chunks | None:
+def _chunks_of(text: str) -> tuple[list[Any], dict[str, Any]] | None:
+    """Return the chunks of a JSON text and the fields beside them, or None if the text holds no chunks."""
     if not all(f'"{sign}"' in text for sign in SIGNS):
         return None
     try:
@@ -270,7 +248,7 @@ def _chunks_of(text: str) -> _Chunks | None:
     if isinstance(value, dict):
         metadata = {name: below for name, below in value.items() if name != LIST_NAME}
         value = value.get(LIST_NAME)
-    return _Chunks(value, metadata) if isinstance(value, list) and value and _is_chunk(value[0]) else None
+    return (value, metadata) if isinstance(value, list) and value and _is_chunk(value[0]) else None
 
 
 def _begins_with_chunk(head: str) -> bool:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from html.entities import html5
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from semlex import _core
 from semlex.ingest.loaders.base import FileBytes, LoadedDocument, LoadOptions, Record
 from semlex.ingest.loaders.decoding import decode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _READER = _core.HtmlReader(html5)
 
@@ -113,54 +116,54 @@ class Heading(NamedTuple):
 
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
-_HEADING = re.compile(r" {0,3}#[ \t]")
-_HEADINGS = re.compile(r" {0,3}(#{1,6})[ \t]")
+_HEADING = re.compile(r" {0,3}(#{1,6})[ \t]")
 _UNDERLINE = re.compile(r" {0,3}=+[ \t]*")
 
 
 def headings(text: str) -> list[Heading]:
     """Return the headings marked with ``#`` outside code."""
     found = []
-    fence, start = "", 0
-    for line in text.splitlines(keepends=True):
-        if fence:
-            if _closes(line, fence):
-                fence = ""
-        elif opened := _FENCE.match(line):
-            fence = opened.group(1)
-        elif marks := _HEADINGS.match(line):
-            title = _without_closing_marks(line[marks.end() :].strip())
-            found += [Heading(start, len(marks[1]), title[:MAX_TITLE_CHARACTERS])] if title else []
+    start = 0
+    for line in _lines(text):
+        level, title = _heading(line)
+        found += [Heading(start, level, title[:MAX_TITLE_CHARACTERS])] if title else []
         start += len(line)
     return found
 
 
 def _first_heading(head: str) -> str | None:
     """Return the first heading of level 1 outside code."""
-    fence = before = ""
-    for line in head.splitlines():
-        if fence:
-            if _closes(line, fence):
-                fence = ""
-            continue
-        if opened := _FENCE.match(line):
-            fence = opened.group(1)
-        elif _HEADING.match(line):
-            if title := _without_closing_marks(line.strip()[1:].strip()):
-                return title
-        elif before and _UNDERLINE.fullmatch(line):
+    before = ""
+    for line in _lines(head):
+        level, title = _heading(line)
+        if title and level == 1:
+            return title
+        if before and _UNDERLINE.fullmatch(line.rstrip()):
             return before
         before = line.strip()
     return None
 
 
-def _closes(line: str, fence: str) -> bool:
-    return line.strip().startswith(fence) and not line.strip().strip(fence[0])
+def _lines(text: str) -> Iterator[str]:
+    """Yield the lines of a text; those of code, and its fences, become blanks."""
+    fence = ""
+    for line in text.splitlines(keepends=True):
+        opened = None if fence else _FENCE.match(line)
+        yield " " * len(line) if fence or opened else line
+        if opened:
+            fence = opened[1]
+        elif fence and line.strip().startswith(fence) and not line.strip().strip(fence[0]):
+            fence = ""
 
 
-def _without_closing_marks(heading: str) -> str:
-    shorter = heading.rstrip("#")
-    return shorter.rstrip() if not shorter or shorter[-1] in " \t" else heading
+def _heading(line: str) -> tuple[int, str]:
+    """Return the level and the title of a heading marked with ``#``; the title of any other line is empty."""
+    marks = _HEADING.match(line)
+    if marks is None:
+        return 0, ""
+    title = line[marks.end() :].strip()
+    shorter = title.rstrip("#")
+    return len(marks[1]), shorter.rstrip() if not shorter or shorter[-1] in " \t" else title
 
 
 MAX_KEYS = 100
@@ -215,7 +218,7 @@ def read_front_matter(text: str) -> FrontMatter:
 
 
 def _entries(block: str) -> list[tuple[str, list[str]]]:
-    """Yield the top-level keys of a block, each with its value and the lines below it."""
+    """Return the top-level keys of a block, each with its value and the lines below it."""
     entries: list[tuple[str, list[str]]] = []
     for line in block.splitlines():
         if not line.strip() or line.lstrip().startswith("#"):
@@ -267,8 +270,7 @@ def _flat_list(text: str) -> Any:
     at = 0
     while at < len(inner):
         part = _PART.match(inner, at)
-        value = _NOTHING if part is None else _scalar(part[1].strip())
-        if part is None or value is _NOTHING:
+        if part is None or (value := _scalar(part[1].strip())) is _NOTHING:
             return _NOTHING
         values.append(value)
         at = part.end()

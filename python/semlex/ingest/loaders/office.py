@@ -1,4 +1,4 @@
-"""PDF, office documents, e-books and e-mails as Markdown, read with kreuzberg by a separate process (`worker`)."""
+"""Read PDF, office documents, e-books and e-mails as Markdown, with kreuzberg in a separate process (`worker`)."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def first_rows_of(data: bytes) -> dict[str, int]:
 
 
 def _first_row(part: IO[bytes]) -> int | None:
-    """Return the number of the first row with a value."""
+    """Return the number of the first row with a value, or None."""
     number = 0
     for event, element in ET.iterparse(part, ("start", "end")):  # noqa: S314
         if event == "start" and element.tag == f"{_SHEETS}row":

@@ -43,7 +43,7 @@ def parse_json(text: str, *, line: int | None = None, max_depth: int = MAX_METAD
     except ValueError:  # more digits than Python reads
         raise LoadError("bad_json", f"{_where(line)}a number has too many digits: make it a text") from None
     except RecursionError:  # the caller's stack is nearly full
-        raise LoadError("bad_json", f"{_where(line)}the values are nested too deeply: make them flat") from None
+        raise LoadError("bad_json", f"{_where(line)}the values are nested too deeply: flatten them") from None
 
 
 def check_metadata(metadata: Mapping[str, Any], where: str) -> None:
@@ -56,15 +56,14 @@ def check_metadata(metadata: Mapping[str, Any], where: str) -> None:
 
 def _check_structure(text: str, line: int | None, max_depth: int) -> None:
     structure = _STRING.sub("", text)
-    values = structure.count(",") + structure.count("[") + structure.count("{")
+    values = sum(map(structure.count, ",[{"))
     if values > MAX_VALUES:
-        message = f"more than {MAX_VALUES} values: split the file"
-        raise LoadError("too_many_values", f"{_where(line)}{message}")
+        raise LoadError("too_many_values", f"{_where(line)}more than {MAX_VALUES:,} values: split the file")
     depth = 0
     for found in _BRACKET.finditer(structure):
         depth += 1 if found[0] in "[{" else -1
         if depth > max_depth:
-            message = f"the values are nested more than {max_depth} deep: make them flat"
+            message = f"the values are nested more than {max_depth} levels deep: flatten them"
             raise LoadError("bad_json", f"{_where(line)}{message}")
 
 
@@ -119,10 +118,10 @@ class RecordText:
         self._texts.append(text)
         self.records.append(Record(start, self._end, **record))
 
-    @property
-    def text(self) -> str:
-        """The whole text."""
-        return BLANK_LINE.join(self._texts)
+    def document(self, title: str | None = None, structure: str = "plain", **options: Any) -> LoadedDocument:
+        """Return all records as a document; the other arguments are fields of `LoadedDocument`."""
+        text = BLANK_LINE.join(self._texts)
+        return LoadedDocument(text, structure, title, records=self.records, has_lines=False, **options)
 
 
 class Rows:
@@ -133,15 +132,14 @@ class Rows:
         self._id_field = options.id_field
         # Fields that are text whatever they hold.
         self.texts = frozenset((*self._text_fields, self._id_field))
-        self._lines: dict[tuple[type, object], int] = {}
+        self._lines: dict[object, int] = {}
         self._made = RecordText()
         self._count = 0
 
     def check_fields(self, known: Collection[str]) -> None:
         """Refuse options (`text_fields`, `id_field`) that name a field which the file lacks."""
-        wanted = self._text_fields if self._id_field is None else [*self._text_fields, self._id_field]
-        for name in wanted:
-            if name not in known:
+        for name in (*self._text_fields, self._id_field):
+            if name is not None and name not in known:
                 raise LoadError("unknown_field", _unknown(name, known))
 
     def add(self, row: Mapping[str, Any], line: int, number: int) -> bool:
@@ -155,16 +153,14 @@ class Rows:
             self._check_id(row[self._id_field], line)
         if self._text_fields:
             found = [_field_text(name, row[name], line) for name in self._text_fields if name in row]
-            texts, taken = [text for text in found if text.strip()], set(self._text_fields)
-            joint = BLANK_LINE
+            texts, taken, joint = [text for text in found if text.strip()], set(self._text_fields), BLANK_LINE
         else:
             taken = {name for name, value in row.items() if isinstance(value, str) and value.strip()}
             texts, joint = [f"{name}: {row[name]}" for name in row if name in taken], "\n"
         metadata = {name: value for name, value in row.items() if name == self._id_field or name not in taken}
         check_metadata(metadata, f"line {line}")
         if texts:
-            place = StoredPlace(row=number)
-            self._made.add(joint.join(texts), metadata=metadata, line=line, place=place)
+            self._made.add(joint.join(texts), metadata=metadata, line=line, place=StoredPlace(row=number))
         return bool(texts)
 
     def add_numbers(self, place: int, fields: Mapping[str, str], line: int) -> None:
@@ -177,21 +173,14 @@ class Rows:
 
     def document(self, encoding: str | None, repaired: int) -> LoadedDocument:
         """Return all rows as a document."""
-        records = self._made.records
-        return LoadedDocument(
-            self._made.text, "plain", records=records, encoding=encoding, repaired=repaired, has_lines=False
-        )
+        return self._made.document(encoding=encoding, repaired=repaired)
 
     def _check_id(self, value: object, line: int) -> None:
         shown = _shown(self._id_field or "")
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, str | int)
-            or (isinstance(value, str) and not value.strip())
-        ):
+        if isinstance(value, bool) or not isinstance(value, str | int) or not str(value).strip():
             message = f"line {line}: the field {shown}, which names a record, holds neither text nor a whole number"
             raise LoadError("missing_id", f"{message}: fill it in")
-        first = self._lines.setdefault((type(value), value), line)
+        first = self._lines.setdefault(value, line)
         if first != line:
             message = f"lines {first} and {line} have the same value of {shown}, which names a record: change one"
             raise LoadError("repeated_id", message)

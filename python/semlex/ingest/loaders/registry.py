@@ -71,10 +71,9 @@ def loader_named(uri: str, known: Mapping[str, Loader]) -> Loader:
 
 def structure_named(uri: str) -> str:
     """Return the structure of a text by the document's name, as for `semlex._core.split_text`."""
-    suffix = suffix_of(uri)
     loader = loader_named(uri, loaders())
     if isinstance(loader, CodeLoader):
-        return f"code:{suffix}"
+        return f"code:{suffix_of(uri)}"
     return "restructuredtext" if isinstance(loader, TextLoader) else "markdown"
 
 
@@ -84,13 +83,12 @@ def load(file: FileBytes, loader: Loader, options: LoadOptions) -> LoadedDocumen
         loaded = loader.load(file, options)
         if isinstance(loaded, LoadedDocument):
             return storable_document(loaded, options)
+        wrong, cause = f"returned {type(loaded).__name__}, not a LoadedDocument", None
     except LoadError:
         raise
-    except Exception as error:
-        message = f"the loader {loader.name!r} failed ({type(error).__name__}): correct the loader"
-        raise LoadError("loader_failed", message) from error
-    wrong = f"returned {type(loaded).__name__}, not a LoadedDocument"
-    raise LoadError("loader_failed", f"the loader {loader.name!r} {wrong}: correct the loader")
+    except Exception as error:  # noqa: BLE001 - a user's loader may raise anything
+        wrong, cause = f"failed ({type(error).__name__})", error
+    raise LoadError("loader_failed", f"the loader {loader.name!r} {wrong}: correct the loader") from cause
 
 
 def _from_packages() -> list[Loader]:

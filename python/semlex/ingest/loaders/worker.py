@@ -29,13 +29,13 @@ IDLE_SECONDS = 20.0
 # Beside what it takes itself: a hundred times the largest file that is read at all would be more than machines have.
 MAX_MEMORY = 2 * 1024**3
 MAX_TEXT_BYTES = 64 * 1024**2
-_MAX_HEADER_BYTES = 8 * 1024**2
 _MAX_FILE_BYTES = 64 * 1024**2  # kreuzberg unpacks a library of 10 MB
 _LENGTHS = struct.Struct(">IQ")
 # What comes of a pipe that ends, and of nonsense that it carries.
 _BROKEN = (OSError, EOFError, ValueError, TypeError)
 _READY, _RECEIVED = b"r", b"c"
 _WATCH_SECONDS = 0.1
+_HEADER = ("structure", "title", "metadata", "pages", "encoding", "has_lines")
 # What allocators say before they abort: Rust's, and C++'s.
 _OUT_OF_MEMORY = (b"memory allocation of", b"bad_alloc", b"MemoryError")
 
@@ -102,7 +102,8 @@ class Worker:
         is_new = self._process is None
         process = self._process or self._start()
         was_received = False
-        with self._watched(process, self._max_seconds) as watch, contextlib.suppress(*_BROKEN):
+        watch = _Watch(process, self._clock, self._max_seconds, self._max_memory)
+        with watch, contextlib.suppress(*_BROKEN):
             stdin, stdout = _pipes(process)
             _write_frame(stdin, {"name": name}, data)
             was_received = stdout.read(1) == _RECEIVED
@@ -113,26 +114,14 @@ class Worker:
         if not was_received and not is_new and not watch.reason:
             return self._read(name, data)
         if watch.reason == "too_slow":
-            message = f"it was not read within {self._max_seconds:g} s: split it, or store it as text"
-            raise LoadError("too_slow", message)
+            seconds = f"{self._max_seconds:g} s"
+            raise LoadError("too_slow", f"it was not read within {seconds}: split it, or store it as text")
         if watch.reason == "too_big" or any(mark in said for mark in _OUT_OF_MEMORY):
             raise _too_big()
         raise LoadError("parser_failed", f"the reader of {name} files failed: open the file and save it again")
 
-    def _watched(self, process: subprocess.Popen[bytes], seconds: float) -> _Watch:
-        return _Watch(process, self._clock, seconds, self._max_memory)
-
     def _start(self) -> subprocess.Popen[bytes]:
         """Start the process and wait until it can read."""
-        process = self._process = self._launched()
-        with self._watched(process, START_SECONDS) as watch:
-            _pipes(process)[1].read(1)
-        if watch.reason:
-            self._end()
-            raise LoadError("too_slow", f"the reader did not start within {START_SECONDS:g} s: index the file again")
-        return process
-
-    def _launched(self) -> subprocess.Popen[bytes]:
         self._messages = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         # Of its own: kreuzberg loads a library from the temporary folder, where others might have put theirs.
         self._folder = tempfile.mkdtemp(prefix="semlex-worker-")
@@ -140,7 +129,14 @@ class Worker:
         command = [sys.executable, "-P", "-m", __spec__.name, self._reader, str(self._max_memory), self._folder]
         environment = {**os.environ, **dict.fromkeys(("TMPDIR", "TMP", "TEMP"), self._folder)}
         pipe = subprocess.PIPE
-        return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=self._messages, env=environment)
+        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=self._messages, env=environment)
+        self._process = process
+        with _Watch(process, self._clock, START_SECONDS, self._max_memory) as watch:
+            _pipes(process)[1].read(1)
+        if watch.reason:
+            self._end()
+            raise LoadError("too_slow", f"the reader did not start within {START_SECONDS:g} s: index the file again")
+        return process
 
     def _end(self) -> bytes:
         """End the process and return its last output, which may quote a text and must not be shown."""
@@ -236,7 +232,7 @@ def _read_frame(stream: IO[bytes], max_data: int = MAX_TEXT_BYTES) -> tuple[dict
     if len(lengths) < _LENGTHS.size:
         raise EOFError
     head_bytes, data_bytes = _LENGTHS.unpack(lengths)
-    if head_bytes > max(_MAX_HEADER_BYTES, MAX_TEXT_BYTES) or data_bytes > max_data:
+    if head_bytes > MAX_TEXT_BYTES or data_bytes > max_data:
         raise EOFError
     head, data = stream.read(head_bytes), stream.read(data_bytes)
     if len(head) < head_bytes or len(data) < data_bytes:
@@ -262,17 +258,10 @@ def _answer(read: Callable[[str, bytes], LoadedDocument], name: str, data: bytes
     except MemoryError:
         return {"code": "too_big", "message": _too_big().message}, b""
     except Exception as error:  # noqa: BLE001 - a parser may raise anything
-        return {"code": "parser_failed", "message": f"it is damaged, or not a {name} file: {type(error).__name__}"}, b""
-    header = {
-        "structure": loaded.structure,
-        "title": loaded.title,
-        "metadata": dict(loaded.metadata),
-        "pages": list(loaded.pages),
-        "encoding": loaded.encoding,
-        "records": [(one.start, one.end, one.place.as_json()) for one in loaded.records],
-        "has_lines": loaded.has_lines,
-    }
-    return header, text
+        message = f"it is damaged, or not a {name} file ({type(error).__name__}): open it and save it again"
+        return {"code": "parser_failed", "message": message}, b""
+    header = {name: getattr(loaded, name) for name in _HEADER}
+    return header | {"records": [(one.start, one.end, one.place.as_json()) for one in loaded.records]}, text
 
 
 def _limit(max_memory: int) -> None:
