@@ -51,7 +51,7 @@ class DocumentStates:
 
     Attributes:
         documents: By source and path.
-        problems: Path (``source_document``) and ``code`` of each file that the last run could not read.
+        problems: Path (``source_document``) and ``code`` of the files that the last run could not read, at most 1,000.
         next_after: `after` of the next page; None on the last page.
     """
 
