@@ -341,12 +341,10 @@ class FileRun:
             return prepare_file(file, *sources[str(file.root)], reading, again=again)
 
         stages = ahead(self._read(found, prepare))
-        if self._has_model:
+        if self._has_model or not empty:
             stages = ahead(stages, partial(self._compare, empty=empty))
-            if not dry_run:
-                stages = ahead(stages, self._embed)
-        elif not empty:
-            stages = ahead(stages, self._keep_lines)
+        if self._has_model and not dry_run:
+            stages = ahead(stages, self._embed)
         async with aclosing(stages) as batches:
             async for batch in batches:
                 if dry_run:
@@ -412,17 +410,14 @@ class FileRun:
             show_progress(self._progress, "read", done, len(files), "files")
 
     async def _compare(self, batch: FileBatch, *, empty: bool) -> None:
-        """Note which rows of a batch have no vector yet."""
-        every = range(len(batch.rows))
+        """Keep the stored descriptions of unchanged chunks; with a model, note which rows have no vector yet."""
         with self._busy("compare"):
-            batch.wanted = every if empty else await self._indexer.changed_rows(batch.rows, "update")
+            if not self._has_model:
+                await self._indexer.keep_lines(batch.rows)
+            else:
+                every = range(len(batch.rows))
+                batch.wanted = every if empty else await self._indexer.changed_rows(batch.rows, "update")
         self._read_wanted += len(batch.wanted)
-        self.report.lines_kept += sum(map(has_line, batch.rows.content_hash))
-
-    async def _keep_lines(self, batch: FileBatch) -> None:
-        """Keep the stored descriptions of unchanged chunks; called instead of `_compare` if nothing is embedded."""
-        with self._busy("compare"):
-            await self._indexer.keep_lines(batch.rows)
         self.report.lines_kept += sum(map(has_line, batch.rows.content_hash))
 
     async def _embed(self, batch: FileBatch) -> None:

@@ -266,7 +266,7 @@ class FollowedTables:
             logger.error("the followed table %s of %s failed", name, collection, exc_info=error)
         if self._errors.get(key) != said:
             self._errors[key] = said
-            self._tell(f"table {collection}/{name} could not be synced, and is tried again: {said}")
+            self._tell(f"table {collection}/{name} could not be synced, and will be tried again: {said}")
 
     def _note_success(self, key: Key, report: TableSync | None) -> None:
         collection, name, _ = key
