@@ -63,7 +63,7 @@ def documents_from_json(rows: object) -> list[Document]:
     for number, row in enumerate(rows):
         if not isinstance(row, Mapping) or not row.keys() <= NAMES or not isinstance(row.get("content"), str):
             raise ConfigurationError(
-                f"documents: row {number} must be an object with the text 'content', and only fields of Document"
+                f"documents: row {number} must be an object with 'content', and only fields of Document"
             )
         try:
             times = {name: datetime.fromisoformat(row[name]) for name in TIMES if name in row}

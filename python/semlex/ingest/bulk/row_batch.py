@@ -78,7 +78,7 @@ def metadata_fields(fields: RowFields, there: Iterable[str]) -> list[str]:
 
 
 def used_fields(fields: RowFields, there: Sequence[str]) -> set[str | None]:
-    """Return the fields that are read: of the text, the vector, the id (None if there is none) and the metadata."""
+    """Return the fields that are read: of the text, the vector, the id (None without one) and the metadata."""
     return {fields.text, fields.vector, id_field(fields, there), *metadata_fields(fields, there)}
 
 
