@@ -429,7 +429,7 @@ def test_a_run_ends_when_its_table_is_not_followed_any_more(database_url, monkey
         monkeypatch.setattr(writes.RowWrites, "write", stopped)
         report = sync(other)
         assert report.added == 0
-        assert "was changed or is not followed any more" in report.warnings[0]
+        assert "is not followed any more, or its definition was changed" in report.warnings[0]
         assert store.list_chunks() == []
 
 
