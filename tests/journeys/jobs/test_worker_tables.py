@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from semlex.errors import CollectionNotFoundError
 from semlex.jobs import tables as worker_tables
 from semlex.jobs.worker import STOP_SECONDS
 from semlex.store.proving import jump_clock
@@ -67,6 +68,17 @@ async def test_what_is_due_of_a_table_is_stored(database_url, opened, news, tabl
     assert await beside(database_url, next_in) == [({"comparison": 60, "column": 5, "trigger": 60}[way],)]
 
 
+async def test_a_collection_that_is_dropped_meanwhile_is_no_failure(opened, news, table, monkeypatch):
+    async def dropped(*_):
+        raise CollectionNotFoundError("no collection news")
+
+    told = []
+    await news.tables.follow(**table.options())
+    monkeypatch.setattr(worker_tables.TableKeeper, "look", dropped)
+    await opened.work(drain=True, tell=told.append)
+    assert not told
+
+
 async def test_a_change_is_searched_while_a_worker_runs(database_url, table, clock):
     async with client(database_url, clock=clock) as opened:
         news = opened.collection("news")
@@ -123,7 +135,9 @@ async def test_a_table_that_fails_is_reported_once_and_keeps_no_other_waiting(da
                     lambda stored=stored: told.count("table news/others: 1 changed") > stored,
                     worker_tables.LAST_PAUSE_SECONDS,
                 )
-            assert len([line for line in told if "news/articles failed" in line]) <= 2  # looked at, changes stored
+            assert (
+                len([line for line in told if "news/articles could not be synced" in line]) <= 2
+            )  # looked at, changes stored
             [status, _] = await news.tables.followed()
             assert "has no column 'body'" in (status.error or "")
             assert len(await rows(news)) == 4
