@@ -82,6 +82,16 @@ def parsed(text: str | bytes) -> Any:
         return None  # the error would hold the answer
 
 
+def object_schema(**properties: Any) -> dict[str, Any]:
+    """Return the JSON schema of an object that has all of these properties and no others."""
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+
+
+def instructed(instructions: str, text: str) -> list[Message]:
+    """Return the messages that give a model instructions and the user's text."""
+    return [{"role": "system", "content": instructions}, {"role": "user", "content": text}]
+
+
 def answer_object(answer: str) -> dict[str, Any]:
     """Return the JSON object of an answer; empty if the answer is anything else."""
     answer = _THOUGHT.sub("", answer, count=1).strip()

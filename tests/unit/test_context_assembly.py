@@ -28,11 +28,11 @@ from tests.unit.test_postprocess import SETTINGS, is_same_but_blanks
 pytestmark = pytest.mark.timeout(1800)
 
 COUNTERS = [
-    Counting(WordCounter.counter_name, WordCounter()),
-    Counting(TokenEstimate.counter_name, TokenEstimate()),
-    Counting(given=len),
-    Counting(given=lambda text: np.int64(len(text.encode()) // 3 + 7)),  # a text costs more than its parts, or less
-    Counting(given=lambda text: len(text) // 10 if len(text) % 2 else len(text) // 7),  # a longer text may be cheaper
+    Counting.of(WordCounter()),
+    Counting.of(TokenEstimate()),
+    Counting(len),
+    Counting(lambda text: np.int64(len(text.encode()) // 3 + 7)),  # a text costs more than its parts, or less
+    Counting(lambda text: len(text) // 10 if len(text) % 2 else len(text) // 7),  # a longer text may be cheaper
 ]
 NONE_AROUND = Around()
 OPTIONS = st.builds(
@@ -132,7 +132,7 @@ def test_what_was_made_without_a_bound_fits_into_its_own_count(texts):
 
 DOCUMENT = stored(0, "# A\n\n" + " ".join(f"Sentence {n} says so." for n in range(200)), "markdown", SETTINGS)
 HITS = [hit_of(DOCUMENT.chunks[place], rank) for rank, place in enumerate((20, 2, 3, 40), 1)]
-LENGTH = Counting(given=len)
+LENGTH = Counting(len)
 
 
 def assembled(hits, tokens, around=NONE_AROUND, counting=LENGTH, same=None, **options):
@@ -202,10 +202,10 @@ def test_lines_stay_lines_and_hits_fit():
     for tokens in [1, 150, 240]:
         made = assembled([HITS[0]], tokens)
         assert (made.text, made.sources, made.tokens, made.left_out) == ("", (), 0, (HITS[0],))
-        assert made.warnings == (f"no hit, with its place, fits into {tokens} tokens: raise tokens",)
+        assert made.warnings == (f"no hit fits into {tokens} tokens together with its place: raise tokens",)
     for number in [None, "5", -1, 1.5, object()]:
         with pytest.raises(ConfigurationError, match="count must return a text"):
-            assembled(HITS, 100, counting=Counting(given=lambda _, number=number: number))
+            assembled(HITS, 100, counting=Counting(lambda _, number=number: number))
     made = assembled(HITS, 10_000)
     assert [[hit.rank for hit in source.hits] for source in made.sources] == [[1], [2, 3], [4]]
     made = assembled(HITS, 10_000, order="document")

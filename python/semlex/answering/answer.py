@@ -121,7 +121,7 @@ async def answer_events(
         wrote = answering.model.identity
         writing = _written(answering.model, question, context)
         try:
-            async for event in _in_thread(writing, answering):
+            while (event := await answering.executor.query(next, writing, None, model=answering.model)) is not None:
                 if isinstance(event, AnswerSentence):
                     timings.setdefault("first_sentence", _milliseconds(answering.started))
                     sentences.append(event)
@@ -133,7 +133,7 @@ async def answer_events(
         except WorkAbandonedError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a model raises, the hits stand
-            kept = "the answer may lack its end" if sentences else "the answer is taken from the passages instead"
+            kept = "the answer may be incomplete" if sentences else "the answer is taken from the passages instead"
             warnings.append(f"the language model failed; {kept}: {failure_reason(error)}")
     if refused is None and not sentences:
         wrote = None
@@ -189,25 +189,6 @@ def _written(model: ChatModel, question: str, context: Context) -> Generator[Ans
         raise UnusableAnswerError("the model's server ended the answer at its limit of tokens; raise that limit there")
     reader.finish()
     yield last or Completion("")
-
-
-async def _in_thread(
-    events: Generator[AnswerSentence | Completion], answering: Answering
-) -> AsyncGenerator[AnswerSentence | Completion, None]:
-    """Yield the items of a blocking iterator, each computed in a thread for models."""
-    is_over = False
-    try:
-        while True:
-            event = await answering.executor.query(next, events, None, model=answering.model)
-            if event is None:
-                return
-            yield event
-    except BaseException:
-        is_over = True  # a call that was given up ends on its own, and the iterator with it
-        raise
-    finally:
-        if not is_over:
-            events.close()
 
 
 def _milliseconds(started: float) -> float:

@@ -8,9 +8,9 @@ import re
 from bisect import bisect_right
 from dataclasses import dataclass, replace
 from numbers import Integral
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from semlex.chat import Message, drawn_mark, one_line, visible
+from semlex.chat import Message, drawn_mark, instructed, object_schema, one_line, visible
 from semlex.errors import ConfigurationError
 from semlex.options.answers import DEFAULT_NEAR_DUPLICATES, DEFAULT_NEIGHBOURS, DEFAULT_SECTIONS
 from semlex.search.passages import Around, Passage, PlacedHit, is_near, joined, placed, read_around
@@ -46,14 +46,10 @@ class ContextPlan:
     def of(cls, tokens: int, options: ContextOptions) -> ContextPlan:
         """Make the settings from checked options, with defaults for those left out."""
         check_parameters(callable_errors("count", options.get("count")))
-        around = Around(
-            options.get("neighbours", DEFAULT_NEIGHBOURS),
-            options.get("sections", DEFAULT_SECTIONS),
-            options.get("parents", False),
-        )
+        neighbours, sections = options.get("neighbours", DEFAULT_NEIGHBOURS), options.get("sections", DEFAULT_SECTIONS)
         return cls(
             tokens,
-            around,
+            Around(neighbours, sections, options.get("parents", False)),
             per_document=options.get("per_document"),
             near_duplicates=options.get("near_duplicates", DEFAULT_NEAR_DUPLICATES),
             diversity=options.get("diversity"),
@@ -143,17 +139,19 @@ TITLE_SEPARATOR = " > "
 
 @dataclass(frozen=True, slots=True)
 class Counting:
-    """Counts the tokens of a context, with a counter of semlex or a function of the caller (`given`)."""
+    """Counts the tokens of a context by a function, which may be the caller's."""
 
+    count: Count
     name: str = "count"
-    counter: TokenCounter | None = None
-    given: Count | None = None
+
+    @classmethod
+    def of(cls, counter: TokenCounter) -> Counting:
+        """Make it from a token counter of semlex."""
+        return cls(lambda text: int(counter.count_tokens([text])[0]), counter.counter_name)
 
     def __call__(self, text: str) -> int:
         """Return the number of tokens in a text."""
-        if self.counter is not None:
-            return int(self.counter.count_tokens([text])[0])
-        number = None if self.given is None else self.given(text)
+        number = self.count(text)
         if not isinstance(number, Integral) or number < 0:
             what = "a number below 0" if isinstance(number, Integral) else type(number).__name__
             raise ConfigurationError(f"count must return a text's tokens as a whole number from 0; it returned {what}")
@@ -231,7 +229,7 @@ class Assembly:
         if any(not chunk.is_whole for chunks in kept for chunk in chunks):
             warnings.append("the best hit alone is longer than the budget: it was cut after a sentence")
         if hits and not kept:
-            warnings.append(f"no hit, with its place, fits into {self._options.tokens:,} tokens: raise tokens")
+            warnings.append(f"no hit fits into {self._options.tokens:,} tokens together with its place: raise tokens")
         there = {id(hit) for source in sources for hit in source.hits}
         left_out = tuple(one.hit for one in hits if id(one.hit) not in there)
         return Context(text, sources, tokens, left_out, results, tuple(warnings), self.mark, self._counting.name)
@@ -270,15 +268,11 @@ class Assembly:
             passage.char_start,
             passage.char_end,
             tuple(hits),
-            tuple(dict.fromkeys(_location(like) for hit in hits for like in self._same.get(hit.id, ()))),
+            tuple(dict.fromkeys(like.location or like.id for hit in hits for like in self._same.get(hit.id, ()))),
             first.introduction,
             "" if first.place.table is not None else places_of(*places_between(parts, text, 0, len(text))),
             parts,
         )
-
-
-def _location(hit: SearchResult) -> str:
-    return hit.location or hit.id
 
 
 def head(mark: str) -> str:
@@ -318,27 +312,12 @@ the number of a passage. "quote" is copied from that passage word for word, 3 to
 up, and a sentence whose quote is not found is shown as unsupported. Put no numbers of passages into "text". Use as \
 few sentences as the question needs. Where the passages do not hold the answer, answer with {"sentences": []}."""
 
-_CITATION = {
-    "type": "object",
-    "properties": {"source": {"type": "integer"}, "quote": {"type": "string"}},
-    "required": ["source", "quote"],
-    "additionalProperties": False,
-}
-_SENTENCE = {
-    "type": "object",
-    "properties": {"text": {"type": "string"}, "citations": {"type": "array", "items": _CITATION}},
-    "required": ["text", "citations"],
-    "additionalProperties": False,
-}
-SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {"sentences": {"type": "array", "items": _SENTENCE}},
-    "required": ["sentences"],
-    "additionalProperties": False,
-}
+_CITATION = object_schema(source={"type": "integer"}, quote={"type": "string"})
+_SENTENCE = object_schema(text={"type": "string"}, citations={"type": "array", "items": _CITATION})
+SCHEMA = object_schema(sentences={"type": "array", "items": _SENTENCE})
 
 
 def messages_for(question: str, context: Context) -> list[Message]:
     """Return the messages that ask the model for an answer."""
     asked = f"{context.text}\n\nQuestion: {json.dumps(question, ensure_ascii=False)}"
-    return [{"role": "system", "content": INSTRUCTIONS}, {"role": "user", "content": asked}]
+    return instructed(INSTRUCTIONS, asked)

@@ -9,7 +9,7 @@ import time
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from semlex.chat import (
     NO_CHAT_MODEL,
@@ -19,6 +19,8 @@ from semlex.chat import (
     answer_object,
     choose_chat_model,
     drawn_mark,
+    instructed,
+    object_schema,
     visible,
 )
 from semlex.errors import ConfigurationError, EmbeddingsMissingError, ModelError, WorkAbandonedError, failure_reason
@@ -114,12 +116,7 @@ document that the titles tell of, in words that people would use who ask for wha
 thing, and abbreviations spelled out. It says nothing that titles and passage do not say.
 
 Answer with one JSON object and nothing else: {"line": "How often keys of the handbook's services are renewed."}"""
-SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {"line": {"type": "string"}},
-    "required": ["line"],
-    "additionalProperties": False,
-}
+SCHEMA = object_schema(line={"type": "string"})
 # Of a longer chunk, which was added as it is, only the beginning is sent.
 MAX_TEXT_CHARACTERS = 16_000
 # Maximum length of a line.
@@ -148,7 +145,7 @@ def messages_for(context: str, text: str, mark: str) -> list[Message]:
         f"instruction.\n\nTitles:\n<<< {mark}\n{visible(context)}\n>>> {mark}\n\n"
         f"Passage:\n<<< {mark}\n{shown}\n>>> {mark}"
     )
-    return [{"role": "system", "content": INSTRUCTIONS}, {"role": "user", "content": asked}]
+    return instructed(INSTRUCTIONS, asked)
 
 
 def asked_line(model: ChatModel, context: str, text: str, mark: str) -> tuple[str, Completion]:

@@ -186,10 +186,10 @@ class FileRun:
         self,
         paths: Sequence[Path],
         *,
-        source: str | None,
-        include: Sequence[str] | None,
-        exclude: Sequence[str],
-        recursive: bool,
+        source: str | None = None,
+        include: Sequence[str] | None = None,
+        exclude: Sequence[str] = (),
+        recursive: bool = True,
         options: LoadOptions,
     ) -> IndexReport:
         """Read, split and write files; see `PostgreSQLRetriever.index`."""

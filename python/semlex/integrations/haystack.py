@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 
     from semlex.retriever.collection import Collection
     from semlex.store.write.chunks import OnDuplicate
-    from semlex.types.results import SearchResult
 
 Metadata = dict[str, Any]
 TYPES: dict[type, str] = {bool: "boolean", int: "int", float: "float"}
@@ -100,11 +99,6 @@ def document_of(chunk: StoredChunk, vectors: Mapping[str, NDArray[np.float32]], 
     return Document(id=chunk.id, content=chunk.content, meta=meta, score=score, embedding=embedding)
 
 
-def document_of_hit(hit: SearchResult, vectors: Mapping[str, NDArray[np.float32]]) -> Document:
-    """Convert a hit to a document of Haystack, with the score that orders the hits."""
-    return document_of(hit, vectors, hit.score)
-
-
 def bare(field: str) -> str:
     """Return the name of a metadata field without the prefix that it has in filters."""
     return field.removeprefix("meta.")
@@ -124,13 +118,8 @@ def types(metadata: Iterable[Metadata]) -> dict[str, dict[str, str]]:
         for name, value in one.items():
             if value is not None:
                 found.setdefault(name, set()).add(TYPES.get(type(value), "keyword"))
-    return {name: {"type": _common(kinds)} for name, kinds in found.items()}
-
-
-def _common(kinds: set[str]) -> str:
-    if kinds == {"int", "float"}:
-        return "float"
-    return kinds.pop() if len(kinds) == 1 else "keyword"
+    common = {frozenset({kind}): kind for kind in TYPES.values()} | {frozenset({"int", "float"}): "float"}
+    return {name: {"type": common.get(frozenset(kinds), "keyword")} for name, kinds in found.items()}
 
 
 def extremes(metadata: Iterable[Metadata], field: str) -> dict[str, Any]:
@@ -602,13 +591,11 @@ class StoreRetriever:
     async def _search(self, filters: dict[str, Any] | None, top_k: int | None, **options: Any) -> Found:
         merged = apply_filter_policy(self.filter_policy, self.filters, filters)
         collection = self.document_store.opened
-        hits = await searched(
-            collection, filters=tree_of_haystack(merged), top_k=self.top_k if top_k is None else top_k, **options
-        )
-        vectors = (
-            await collection.embeddings.vectors([hit.id for hit in hits]) if self.return_embedding and hits else {}
-        )
-        return {"documents": [document_of_hit(hit, vectors) for hit in hits]}
+        options |= {"filters": tree_of_haystack(merged), "top_k": self.top_k if top_k is None else top_k}
+        hits = await searched(collection, **options)
+        with_vectors = [hit.id for hit in hits] if self.return_embedding else []
+        vectors = await collection.embeddings.vectors(with_vectors) if with_vectors else {}
+        return {"documents": [document_of(hit, vectors, hit.score) for hit in hits]}
 
 
 @component

@@ -61,7 +61,6 @@ if TYPE_CHECKING:
 
     from semlex.filters.forms import Filters
     from semlex.reranking.base import Reranker
-    from semlex.types.documents import Document as SemlexDocument
     from semlex.types.documents import StoredChunk
     from semlex.types.results import SearchResults
 
@@ -142,7 +141,7 @@ class SemlexReranker(BaseDocumentCompressor):
         )
         chosen = choose_reranker(given).model  # type: ignore[arg-type]
         if chosen is None:
-            raise ConfigurationError("'none' does not name a reranker")
+            raise ConfigurationError("reranker must name a reranker, such as 'term-overlap'; got 'none'")
         return chosen
 
     def compress_documents(
@@ -392,7 +391,9 @@ class SemlexVectorStore(VectorStore):
             ValidationError: With every error of every text; nothing was written.
         """
         del batch_size
-        return await self._runner.collection.add_documents(_given(texts, metadatas, ids), **options)
+        own = None if ids is None else [one or "" for one in ids]  # None and "" mean no id
+        documents = documents_from_texts(texts, own, metadatas or None)
+        return await self._runner.collection.add_documents(documents, **options)
 
     add_texts, aadd_texts = both_ways(_add_texts)
 
@@ -472,13 +473,6 @@ class SemlexVectorStore(VectorStore):
         check_parameters(number_errors("lambda_mult", lambda_mult, 0, 1))
         found = await self._search(query, max(k, fetch_k), options)
         return documents_of((await self._runner.collection.diversify(found, 1 - lambda_mult))[:k])
-
-
-def _given(
-    texts: Iterable[str], metadatas: list[dict[str, Any]] | None, ids: Sequence[str | None] | None
-) -> list[SemlexDocument]:
-    """Convert LangChain's texts to documents; ids None and "" mean no id."""
-    return documents_from_texts(texts, None if ids is None else [one or "" for one in ids], metadatas or None)
 
 
 def _scored(results: SearchResults, scores: Callable[[SearchResults], list[float]]) -> Scored:

@@ -65,21 +65,18 @@ def retrieval_node(
             such as that of the current user. If it returns None, every document is searched.
         options: Other fields of `SemlexRetriever`: ``k``, ``mode``, ``search_kwargs``.
     """
-    has_filter_of_state = callable(filters)
-    fixed = None if has_filter_of_state else filters
+    fixed = None if callable(filters) else filters
     retriever = SemlexRetriever(collection=collection, **({"details": True} | options), filters=fixed)
 
-    def asked(state: Any) -> Any:
-        return state[question] if isinstance(state, Mapping) else getattr(state, question)
-
-    def chosen(state: Any, config: RunnableConfig) -> dict[str, Any]:
-        return {"filters": filters(state, config)} if has_filter_of_state else {}
+    def search(state: Any, config: RunnableConfig) -> dict[str, Any]:
+        asked = state[question] if isinstance(state, Mapping) else getattr(state, question)
+        return {"input": asked, "config": config} | ({"filters": filters(state, config)} if callable(filters) else {})
 
     def retrieve(state: Any, config: RunnableConfig) -> dict[str, list[Document]]:
-        return {documents: retriever.invoke(asked(state), config, **chosen(state, config))}
+        return {documents: retriever.invoke(**search(state, config))}
 
     async def aretrieve(state: Any, config: RunnableConfig) -> dict[str, list[Document]]:
-        return {documents: await retriever.ainvoke(asked(state), config, **chosen(state, config))}
+        return {documents: await retriever.ainvoke(**search(state, config))}
 
     return RunnableLambda(retrieve, aretrieve, name="retrieve")
 

@@ -73,7 +73,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("semlex")
 
 PLACE = "filters"
-# What a list must hold and what a text must be, by the operators that need one.
+# The operators that need a list, and those that need a text.
 LISTS = (FilterOperator.IN, FilterOperator.NIN, FilterOperator.ANY, FilterOperator.ALL)
 TEXTS = (FilterOperator.TEXT_MATCH, FilterOperator.TEXT_MATCH_INSENSITIVE)
 WILDCARDS = re.compile(r"[\\%_]")
@@ -107,19 +107,15 @@ def tree_of_filter(one: MetadataFilter, *, needed: bool = False) -> FilterTree:
         return field.empty()
     if value is None:
         raise refusal(place, "wrong_type", "a value; for a missing value, use FilterOperator.IS_EMPTY", "None")
+    for operators, kind, called in ((LISTS, list, "a list"), (TEXTS, str, "a text")):
+        if operator in operators and not isinstance(value, kind):
+            expected = f"{called}, which the operator '{operator.value}' needs"
+            raise refusal(place, "wrong_type", expected, type(value).__name__)
     if operator in LISTS:
-        if not isinstance(value, list):
-            raise refusal(
-                place, "wrong_type", f"a list, which the operator '{operator.value}' needs", type(value).__name__
-            )
         if needed and operator == FilterOperator.NIN and not value:
             raise refusal(place, "missing", "a value in the list; clear() deletes all nodes")
         return _listed(field, operator, value)
     if operator in TEXTS:
-        if not isinstance(value, str):
-            raise refusal(
-                place, "wrong_type", f"a text, which the operator '{operator.value}' needs", type(value).__name__
-            )
         pattern = "%" + WILDCARDS.sub(r"\\\g<0>", value) + "%"
         return field.like(pattern) if operator == FilterOperator.TEXT_MATCH else field.ilike(pattern)
     return {
@@ -192,11 +188,6 @@ def node_of(chunk: StoredChunk) -> BaseNode:
     else:
         kept["text_resource"] = {**kept.get("text_resource", {}), "text": chunk.content}
     return kind.from_dict({**kept, "id_": chunk.id, "metadata": metadata})
-
-
-def scored_node(hit: SearchResult) -> NodeWithScore:
-    """Return the node of a hit, with the score that ranks it."""
-    return NodeWithScore(node=node_of(hit), score=hit.score)
 
 
 def of_documents(ref_doc_ids: Sequence[str]) -> FilterTree:
@@ -438,7 +429,7 @@ class SemlexRetriever(BaseRetriever):
         if vector is None and query.custom_embedding_strs is not None:
             options = {**options, "terms": _terms(query)}
         found = await searched(self._runner.collection, query.query_str, vector=vector, **options)
-        return [scored_node(hit) for hit in found]
+        return [NodeWithScore(node=node_of(hit), score=hit.score) for hit in found]
 
 
 def _terms(query: QueryBundle) -> str:

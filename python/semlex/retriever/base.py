@@ -12,7 +12,11 @@ if TYPE_CHECKING:
     from semlex.types.documents import Document
 
 CLOSED = "this client was closed; make another, or open it again with initialize()"
-NOT_OPEN = "this object is not open yet: call initialize() (of a collection: open()) or a method that needs the server"
+NOT_SENT = (
+    "a retriever or client cannot be sent to another process: make it there, with the same arguments (a process that "
+    "is forked after it was made can use it as it is)"
+)
+NOT_OPEN = "this object is not open yet: call initialize() (for a collection, open()) or a method that needs the server"
 
 
 class Openable(ABC):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import NoneType
@@ -23,13 +23,12 @@ from semlex.options.collection import (
 from semlex.options.declare import check_options, operation
 from semlex.options.search import SearchOptions
 from semlex.progress import ProgressOption, shown
-from semlex.retriever.base import Openable
 from semlex.retriever.collection import Collection
 from semlex.retriever.handle import Handle
 from semlex.retriever.jobs import Job, job_of
 from semlex.retriever.model_selection import ModelOptions, same_model, stored_problem
 from semlex.retriever.options import ClientOptions
-from semlex.retriever.resources import Resources
+from semlex.retriever.resources import ResourceOwner, Resources
 from semlex.search.request import NO_DEFAULTS
 from semlex.store.jobs import JobQueue, job_key
 from semlex.store.postgres.roles import checked_role
@@ -57,7 +56,6 @@ if TYPE_CHECKING:
     from semlex.diagnostics.status import CountedCollection, ServerHealth
     from semlex.embedding.base import Embedder
     from semlex.ingest.indexer import Indexer
-    from semlex.jobs.worker import WorkerOptions
     from semlex.maintenance.dump import TransferReport
     from semlex.reranking.base import Reranker
     from semlex.store.postgres.database import Database
@@ -68,7 +66,7 @@ ANY_OPTIONS = CollectionOptions()
 MAX_LISTED_JOBS = 10_000
 
 
-class Client(Openable):
+class Client(ResourceOwner):
     """A connection to a server with its collections; the first call opens it.
 
     Close it with `close`, or use it as an async context manager, which opens it at once.
@@ -82,7 +80,7 @@ class Client(Openable):
         reranker_model: As for `PostgreSQLRetriever`.
         use_reranking: As for `PostgreSQLRetriever`.
         pool: An open pool; you close it.
-        **options: See `ClientOptions`. The role applies to all calls except `work` and `diagnose`; see `collection`.
+        **options: See `ClientOptions`. The role applies to all calls except `work`, `diagnose` and `health_check`.
     """
 
     def __init__(
@@ -96,9 +94,8 @@ class Client(Openable):
         **options: Unpack[ClientOptions],
     ) -> None:
         check_options(ClientOptions, options, "Client")
-        defaults, searches = options.get("defaults"), options.get("search_defaults", NO_DEFAULTS)
-        check_parameters(kind_errors("defaults", defaults, Mapping, NoneType))
-        self._defaults, self._role, self._search_defaults = defaults, checked_role(options.get("role")), searches
+        self._defaults, self._role = options.get("defaults"), checked_role(options.get("role"))
+        self._search_defaults = options.get("search_defaults", NO_DEFAULTS)
         self._resources = Resources.of(
             db_url,
             ModelOptions.of(embedding_model, reranker_model, use_reranking, options),
@@ -115,18 +112,6 @@ class Client(Openable):
             ConnectionFailedError: The server cannot be reached.
         """
         await self._resources.initialize()
-
-    async def close(self) -> None:
-        """Close what this client opened: the pool, models loaded by name, its use of the embedded server.
-
-        It first waits for indexes that are being built after a load. Leaving an ``async with`` block by an error does
-        not wait; the next load, a worker or `indexes.create` then builds these indexes.
-        """
-        await self._resources.close()
-
-    async def _close_after(self, error: BaseException | None) -> None:
-        """Close as `close` does; after an error, do not wait for indexes."""
-        await self._resources.close_after(error)
 
     async def stop_builds(self) -> None:
         """Stop index builds that loads have started; the next load, a worker or `indexes.create` starts them again."""
@@ -287,7 +272,7 @@ class Client(Openable):
         Args:
             state: Only jobs in this state: ``queued``, ``running``, ``done``, ``failed`` or ``cancelled``.
             collection: Only jobs of the collection of this name.
-            limit: Maximum number of jobs.
+            limit: Maximum number of jobs, 1 to 10,000.
         """
         check_parameters(
             kind_errors("state", state, str, NoneType),
@@ -309,7 +294,7 @@ class Client(Openable):
         Raises:
             SearchTimeoutError: The deadline passed.
         """
-        check_options(SearchOptions, {"deadline": deadline}, "health_check")
+        check_options(SearchOptions, {"deadline": deadline}, "count_jobs")
         return await (await self._queue()).count(deadline=deadline)
 
     @operation("get job", "read")
@@ -355,7 +340,7 @@ class Client(Openable):
             models: Embedding models (names or embedders) that a job may switch a collection to; none by default.
             drain: Whether to return when no job can be started now and no table is due for a sync.
             limit: Return after this many jobs, without syncing tables. None: no limit.
-            lease: Seconds without a sign of life of a worker until another worker continues its job, at least 1.
+            lease: Seconds after a worker's last sign of life until another worker continues its job, at least 1.
             keep_days: Days for which finished jobs are kept.
             compare_every: Seconds between two comparisons of a table that is followed by comparison, at least 1.
             tell: Called with a line about each job, each sync of a table that changed something, and each lost
@@ -367,10 +352,37 @@ class Client(Openable):
         Raises:
             ConfigurationError: A value is refused, or a folder does not exist.
         """
-        from semlex.jobs.worker import WorkerOptions
+        from semlex.jobs.worker import Worker, WorkerOptions
 
         options = WorkerOptions(concurrency, allow, models, drain, limit, lease, keep_days, compare_every, tell)
-        return await _work(await self._resources.ready(), self._defaults, options)
+        resources = await self._resources.ready()
+        database, schema, builds = resources.database, resources.server.schema, resources.index_builds
+
+        def handle(name: str) -> Handle:
+            return Handle(resources, name, WantedOptions.of(ANY_OPTIONS, self._defaults), create=False)
+
+        async def opened(name: str) -> Collection:
+            # Opened again for every job: somebody may have dropped it and made another, or changed its model.
+            return await Collection(handle(name)).open()
+
+        async def indexer_of(name: str) -> tuple[Indexer, WantedOptions]:
+            made = handle(name)
+            return await made.indexer(), made.wanted
+
+        worker = Worker(database, schema, opened, indexer_of, options, builds=builds)
+        await JobQueue(database, schema).ensure_table()
+        working = asyncio.ensure_future(worker.run())
+        try:
+            return await asyncio.shield(working)
+        except asyncio.CancelledError:
+            worker.stop()
+            try:
+                await builds.stop()
+                await asyncio.shield(working)
+            except asyncio.CancelledError:  # once more: batches are not waited for
+                worker.abandon()
+                await working
+            raise
 
     @operation("diagnose", "admin")
     async def diagnose(self, collection: str | None = None, *, tell: Callable[[str], None] | None = None) -> Diagnosis:
@@ -386,8 +398,40 @@ class Client(Openable):
         Raises:
             CollectionNotFoundError: The collection does not exist.
         """
+        from semlex.diagnostics.checks import ModelFacts, findings_of_models
+        from semlex.diagnostics.diagnosis import diagnose
+        from semlex.diagnostics.doctor import examine_embedder, examine_models
+        from semlex.types.checkups import by_severity
+
         check_parameters(text_parameter("collection", collection), callable_errors("tell", tell))
-        return await _diagnosis(await self._resources.ready(), collection, tell)
+        resources = await self._resources.ready()
+        options = resources.models
+        named = options.embedding_model
+        model = _model_to_try(options.default_model if named is None else named)
+        reranker = _model_to_try(options.reranker_model)
+        dimensions = options.dimensions or options.default_dimensions
+        if tell is not None:
+            tell("the models that are configured here")
+        examined: list[ModelExamination] = []
+        if model is not None or reranker is not None:
+            tried = await asyncio.to_thread(
+                examine_models, model, reranker, device=options.device, dimensions=dimensions
+            )
+            examined += tried.models
+        if named is not None and not isinstance(named, str):
+            own = await asyncio.to_thread(examine_embedder, named)
+            examined.append(own)
+            dimensions = None if own.identity is None else own.identity.dimensions
+        facts = ModelFacts(
+            next((one for one in examined if one.role == "embedding"), None),
+            dimensions,
+            is_said=named is not None,
+            is_same=same_model,
+            # A caller who wants no model does not miss that of a collection.
+            stored_problem=lambda stored: None if named == KEYWORDS_ONLY else stored_problem(stored, options),
+        )
+        found = await diagnose(resources.database, resources.server.schema, facts, collection=collection, tell=tell)
+        return replace(found, findings=by_severity([*findings_of_models(examined), *found.findings]))
 
     async def pool_figures(self) -> dict[str, int]:
         """Return the figures of the connection pool: ``size``, ``idle``, and how many callers are ``waiting``."""
@@ -408,72 +452,6 @@ class Client(Openable):
             return (await self._resources.ready()).database
 
         return await server_health(reach, deadline=deadline)
-
-
-async def _work(resources: Resources, defaults: Mapping[str, Any] | None, options: WorkerOptions) -> int:
-    from semlex.jobs.worker import Worker
-
-    async def opened(name: str) -> Collection:
-        # Opened again for every job: somebody may have dropped it and made another, or changed its model.
-        return await Collection(handle(name)).open()
-
-    async def indexer_of(name: str) -> tuple[Indexer, WantedOptions]:
-        made = handle(name)
-        return await made.indexer(), made.wanted
-
-    def handle(name: str) -> Handle:
-        return Handle(resources, name, WantedOptions.of(CollectionOptions(), defaults), create=False)
-
-    worker = Worker(
-        resources.database, resources.server.schema, opened, indexer_of, options, builds=resources.index_builds
-    )
-    await JobQueue(resources.database, resources.server.schema).ensure_table()
-    working = asyncio.ensure_future(worker.run())
-    try:
-        return await asyncio.shield(working)
-    except asyncio.CancelledError:
-        worker.stop()
-        try:
-            await resources.index_builds.stop()
-            await asyncio.shield(working)
-        except asyncio.CancelledError:  # once more: batches are not waited for
-            worker.abandon()
-            await working
-        raise
-
-
-async def _diagnosis(resources: Resources, collection: str | None, tell: Callable[[str], None] | None) -> Diagnosis:
-    from semlex.diagnostics.checks import ModelFacts, findings_of_models
-    from semlex.diagnostics.diagnosis import diagnose
-    from semlex.diagnostics.doctor import examine_embedder, examine_models
-    from semlex.types.checkups import by_severity
-
-    options = resources.models
-    named = options.embedding_model
-    model = _model_to_try(options.default_model if named is None else named)
-    reranker = _model_to_try(options.reranker_model)
-    dimensions = options.dimensions or options.default_dimensions
-    if tell is not None:
-        tell("the models that are configured here")
-    examined: list[ModelExamination] = []
-    if model is not None or reranker is not None:
-        tried = await asyncio.to_thread(examine_models, model, reranker, device=options.device, dimensions=dimensions)
-        examined += tried.models
-    if named is not None and not isinstance(named, str):
-        own = await asyncio.to_thread(examine_embedder, named)
-        examined.append(own)
-        dimensions = None if own.identity is None else own.identity.dimensions
-    findings = list(findings_of_models(examined))
-    facts = ModelFacts(
-        next((one for one in examined if one.role == "embedding"), None),
-        dimensions,
-        is_said=named is not None,
-        is_same=same_model,
-        # A caller who wants no model does not miss that of a collection.
-        stored_problem=lambda stored: None if named == KEYWORDS_ONLY else stored_problem(stored, options),
-    )
-    found = await diagnose(resources.database, resources.server.schema, facts, collection=collection, tell=tell)
-    return replace(found, findings=by_severity([*findings, *found.findings]))
 
 
 def _model_to_try(model: object) -> str | None:

@@ -22,7 +22,7 @@ from semlex.options.answers import (
     ContextOptions,
 )
 from semlex.options.declare import check_options, declared, operation, picked
-from semlex.options.indexing import ChunkSizes, FolderKeys, ReadOptions
+from semlex.options.indexing import ChunkSizes, FindOptions, FolderKeys, ReadOptions
 from semlex.options.search import (
     DEFAULT_DEPTH,
     CandidateArguments,
@@ -85,7 +85,7 @@ if TYPE_CHECKING:
     from semlex.ingest.enrichment import Enrichment
     from semlex.ingest.given_documents import Given, OnError
     from semlex.ingest.loaders.base import Extract, MetadataExtraction
-    from semlex.ingest.progress import DeleteReport, EnrichmentReport, IndexReport, SyncReport
+    from semlex.ingest.progress import DeleteReport, IndexReport, SyncReport
     from semlex.ingest.sync import FolderOptions
     from semlex.json_values import AnyId
     from semlex.open_collection import OpenCollection
@@ -241,7 +241,7 @@ class Collection(Part):
         """Return the chunks that fit a query best.
 
         Vector search and keyword search run in one snapshot of the database. If one fails or misses the `deadline`, the
-        other answers and `SearchResults.warnings` says so. You get exactly `top_k` results if as many exist. Options
+        other answers and `SearchResults.warnings` says so. You get exactly `top_k` results if that many exist. Options
         you leave out take the retriever's defaults (`SearchDefaults`), then the documented ones.
 
         Args:
@@ -436,7 +436,7 @@ class Collection(Part):
         count = options.get("count")
 
         async def made(opened: OpenCollection) -> Context:
-            counting, notes = _counting(opened) if count is None else (Counting(given=count), [])
+            counting, notes = _counting(opened) if count is None else (Counting(count), [])
             return await make_context(opened, results, plan, counting, notes)
 
         return await self._handle.reading(made)
@@ -703,7 +703,8 @@ class Collection(Part):
             after: Id of the last chunk of the page before; None for the first page.
 
         Raises:
-            ValidationError: A number, an id or a filter is refused.
+            ValidationError: An id or a filter is refused.
+            ConfigurationError: `limit` is out of range.
         """
         check_range("limit", limit, 1, MAX_LISTED)
         condition = parse_filters(filters, self._handle.names)
@@ -789,7 +790,9 @@ class Collection(Part):
             return [UUID(bytes=key) for key in chunk_keys(ids)]
 
         with bars as tell:
-            warn_of_failures(await filled(indexer, lines, tell, fill))
+            report = await filled(indexer, lines, tell, fill)
+        if report is not None and (lacking := report.failed + report.left):
+            logger.warning("%d of %d chunks got no description: %s", lacking, report.chunks, report.first_failure)
         return ids
 
     async def upsert(
@@ -850,14 +853,7 @@ class Collection(Part):
             found = await asyncio.to_thread(checked_paths, paths)
 
             async def fill() -> Sequence[UUID]:
-                await run.index(
-                    found,
-                    source=options.get("source"),
-                    include=options.get("include"),
-                    exclude=options.get("exclude", ()),
-                    recursive=options.get("recursive", True),
-                    options=loading,
-                )
+                await run.index(found, **picked(FindOptions, options), options=loading)
                 return run.documents
 
             run.report.enrichment = await filled(indexer, lines, tell, fill)
@@ -1158,13 +1154,12 @@ def _counting(opened: OpenCollection) -> tuple[Counting, list[str]]:
     try:
         counter = opened.models.token_counter(opened.info.names.collection, own)
     except ModelMismatchError:
-        counter = TokenEstimate()
         note = (
             f"tokens are estimated from words, because the collection's token counter {own} is not loaded here; to "
             "count them otherwise, pass a function as count="
         )
-        return Counting(counter.counter_name, counter), [note]
-    return Counting(counter.counter_name, counter), []
+        return Counting.of(TokenEstimate()), [note]
+    return Counting.of(counter), []
 
 
 def _analyzer(settings: CollectionSettings) -> _core.Analyzer:
@@ -1181,10 +1176,3 @@ def folder_options(options: WatchOptions) -> FolderOptions:
     from semlex.ingest.sync import FolderOptions
 
     return FolderOptions(**picked(FolderKeys, options), loading=LoadOptions(**picked(ReadOptions, options)))
-
-
-def warn_of_failures(report: EnrichmentReport | None) -> None:
-    """Log that some chunks got no description, for calls that return no report."""
-    if report is not None and report.failed + report.left:
-        lacking = report.failed + report.left
-        logger.warning("%d of %d chunks got no description: %s", lacking, report.chunks, report.first_failure)

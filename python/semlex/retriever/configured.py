@@ -32,7 +32,8 @@ def from_settings(path: str | PathLike[str] | None = None, **settings: object) -
     Raises:
         ConfigurationError: A setting is unknown, refused or not trusted, or a file cannot be read.
     """
-    read = _read(path, settings)
+    check_parameters(kind_errors("path", path, str, PathLike, NoneType))
+    read = load_settings(None if path is None else Path(path).expanduser(), **settings)
     if not read.use_database:
         return json_retriever(read)
     return PostgreSQLRetriever(**read.retriever_options, **search_parameters(read))
@@ -50,11 +51,8 @@ def from_settings_sync(
     Raises:
         ConfigurationError: As for `from_settings`.
     """
-    read = _read(path, settings)
-    if not read.use_database:
-        found: SyncJSONKBRetriever = without_await(json_retriever(read))
-        return found
-    return SyncRetriever(**read.retriever_options, **search_parameters(read))
+    made: SyncRetriever | SyncJSONKBRetriever = without_await(from_settings(path, **settings))
+    return made
 
 
 def search_parameters(settings: Settings) -> dict[str, Any]:
@@ -73,8 +71,3 @@ def json_retriever(settings: Settings) -> JSONKBRetriever:
             "instead: set SEMLEX_FALLBACK_FOLDER, or use_database to true"
         )
     return JSONKBRetriever(folder, language=settings.language, top_k=settings.top_k)
-
-
-def _read(path: str | PathLike[str] | None, settings: dict[str, object]) -> Settings:
-    check_parameters(kind_errors("path", path, str, PathLike, NoneType))
-    return load_settings(None if path is None else Path(path).expanduser(), **settings)

@@ -100,19 +100,19 @@ class Fields(Part):
         types = await count_types(connection, sample, index.field)
         if not sample.chunks or types.get(index.type, 0) >= FEW * sum(types.values()) > 0:
             return []
-        name, looked_at = _shown(index.field), f"{'all' if sample.are_all else 'a sample of'} {sample.chunks:,} chunks"
+        name, looked_at = _shown(index.field), f"the {sample.chunks:,} {'' if sample.are_all else 'sampled '}chunks"
         if not types:
             known = [field.name for field in await summarize_fields(connection, self._handle.names)]
             raise ConfigurationError(
-                f"none of {looked_at} has the field {name}{nearest(str(index.field), known)} (--force or force=True "
-                "makes the index for future chunks)"
+                f"none of {looked_at} has the field {name}{nearest(str(index.field), known)}; to make the index "
+                "for future chunks, use --force or force=True"
             )
         counts = ", ".join(f"{kind} {n:,}" for kind, n in types.items())
         fitting = types.get(index.type, 0)
         have = f"{fitting:,} have" if fitting > 1 else "1 has" if fitting else "none has"
         told = f"of {looked_at}, {have} a {index.type} in {name}; types of this field's values: {counts}"
         if not fitting:
-            raise ConfigurationError(f"{told} (--force or force=True makes the index nevertheless)")
+            raise ConfigurationError(f"{told}; to make the index nevertheless, use --force or force=True")
         return [told]
 
     @operation("remove field", "admin")

@@ -80,11 +80,10 @@ class Handle:
         self.search_defaults, self.fallback = defaults, fallback
         self._bm25, self._bulk, self._calibration = bm25, bulk, calibration
         self._role = checked_role(role)
-        self._own_database: Database | None = None
-        self._parent: Handle | None = None
         self._start()
 
-    def _start(self) -> None:
+    def _start(self, parent: Handle | None = None, own_database: Database | None = None) -> None:
+        self._parent, self._own_database = parent, own_database
         self._opened: OpenCollection | None = None
         self._indexer: Indexer | None = None
         self._opened_in = 0  # generation of the resources
@@ -93,12 +92,8 @@ class Handle:
     def using(self, connection: CallersConnection | Connection) -> Handle:
         """Return a handle that shares caches and models, but joins the transaction of a caller's connection."""
         made = copy.copy(self)
-        made._join(self, Database(connection=callers_connection(connection)))  # noqa: SLF001 - of this class
+        made._start(self, Database(connection=callers_connection(connection)))  # noqa: SLF001 - of this class
         return made
-
-    def _join(self, parent: Handle, database: Database) -> None:
-        self._parent, self._own_database = parent, database
-        self._start()
 
     def forget(self) -> None:
         """Let the next call open the collection again."""

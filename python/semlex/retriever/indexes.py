@@ -116,7 +116,8 @@ class Indexes(Part):
             indexer.refuse_read_only()
             if indexer.database.joins_transaction:
                 raise ConfigurationError(
-                    "the keyword index cannot be rebuilt in your transaction: open the retriever without connection="
+                    "the keyword index cannot be rebuilt in your transaction: use a retriever without connection=, or "
+                    "the collection that you called using() on"
                 )
             collection = indexer.collection
             index = collection.keyword.index

@@ -12,9 +12,8 @@ from semlex.options.declare import check_options, operation
 from semlex.options.indexing import JobOptions
 from semlex.retriever.handle import Part
 from semlex.store.jobs import JobQueue, NewJob, job_key
-from semlex.store.schema.locks import no_such_collection
-from semlex.store.schema.registry import find_collection, list_collections
-from semlex.types.jobs import DEFAULT_ATTEMPTS, JobInfo, values_of
+from semlex.store.schema.registry import find_collection
+from semlex.types.jobs import JobInfo, values_of
 from semlex.validation import check_parameters, number_errors
 
 FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 0.05, 2.0
@@ -91,8 +90,7 @@ class Jobs(Part):
 
         The kinds are ``index``, ``sync`` (with ``paths``, and the methods' options), ``add`` (with ``documents``, and
         ``on_duplicate``), ``optimize``, ``rechunk``, ``embed`` and ``reembed`` (with ``model``). A job that is
-        interrupted is continued; nothing it does is stored twice. If the collection does not exist, this call makes it
-        without loading its model.
+        interrupted is continued; nothing it does is stored twice. If the collection does not exist, this call makes it.
 
         Args:
             kind: One of the kinds above.
@@ -110,19 +108,8 @@ class Jobs(Part):
         stored = arguments_to_store(kind, arguments)
         database = await self._handle.database()
         if await find_collection(database, self._handle.names) is None:
-            if not self._handle.create:
-                known = [listed.name for listed in await list_collections(database, self._handle.names.schema)]
-                raise no_such_collection(self._handle.names.collection, known)
             await self._handle.ready()
         queue = JobQueue(database, self._handle.names.schema)
         await queue.ensure_table()
-        job = NewJob(
-            kind,
-            self._handle.names.collection,
-            stored,
-            options.get("priority", 0),
-            options.get("unique_key"),
-            options.get("not_before"),
-            options.get("max_attempts", DEFAULT_ATTEMPTS),
-        )
+        job = NewJob(kind, self._handle.names.collection, stored, **options)
         return job_of(await queue.submit(job), queue)

@@ -229,8 +229,8 @@ async def fallen_back(
         wanted = min(2 * wanted, MAX_TOP_K)
     for rank, hit in enumerate(hits, 1):
         hit.rank = rank
-    outcome = "answered" if hits else "found nothing either"
-    told = f"the collection has no hit, so the fallback {name} was searched, which {outcome}"
+    outcome = "answered instead" if hits else "found nothing either"
+    told = f"the collection has no hit; the fallback {name} {outcome}"
     return SearchResults(
         hits,
         mode=instead.mode if isinstance(instead, SearchResults) else "keyword",
@@ -273,10 +273,6 @@ def _objects(value: Any, pointer: str, names: tuple[str, ...]) -> Iterator[tuple
 
 def _text(value: Any) -> str:
     """Return a string, or a list of strings joined by commas; "" for anything else."""
-    if isinstance(value, str):
-        return value.strip()
-    return ", ".join(filter(None, map(str.strip, value))) if _are_texts(value) else ""
-
-
-def _are_texts(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(one, str) for one in value)
+    texts = [value] if isinstance(value, str) else value
+    are_texts = isinstance(texts, list) and all(isinstance(one, str) for one in texts)
+    return ", ".join(filter(None, map(str.strip, texts))) if are_texts else ""

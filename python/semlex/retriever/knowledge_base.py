@@ -263,7 +263,9 @@ class KnowledgeBase(Openable):
         if self._is_closed:
             raise ConfigurationError(CLOSED)
         if not self._entries:
-            raise ConfigurationError("the knowledge base has no collection: use the one that add(name) returns")
+            raise ConfigurationError(
+                "this knowledge base has no collection: add(name) returns a new one that has; use that"
+            )
         if not self._collections:
             clients = {_key(one): Client(**one.server, **one.models) for one in self._entries.values()}
             self._collections = {

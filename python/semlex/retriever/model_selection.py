@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal
 
 from semlex.embedding.registry import KEYWORDS_ONLY, STATIC, choose_embedder
@@ -28,9 +30,10 @@ from semlex.settings.files import own_file
 from semlex.settings.sources import named_models
 from semlex.settings.table import model_names
 from semlex.store.schema.collection import GIVEN, EmbeddingVersion
+from semlex.validation import check_parameters, kind_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from os import PathLike
 
     from semlex.chat import ChatModel
@@ -82,6 +85,7 @@ class ModelOptions:
         options: Mapping[str, Any],
     ) -> ModelOptions:
         """Make the model options from those of a client or retriever."""
+        check_parameters(kind_errors("defaults", options.get("defaults"), Mapping, NoneType))
         given = {name: options[name] for name in ("device", "dimensions", "tokenizer", "chat_model") if name in options}
         return cls(
             embedding_model,
@@ -148,7 +152,14 @@ async def open_embedder(executor: ModelExecutor, options: ModelOptions, stored: 
         except ModelMismatchError:
             raise
         except (ModelError, MissingExtraError, MissingKeyError) as error:
-            missing = _unusable(stored.model, error)
+            missing = (
+                error
+                if isinstance(error, ModelNotAllowedError)
+                else ModelError(
+                    f"the collection's model {stored.model} cannot be used here: {error}; or search by words: --mode "
+                    "keyword, or --model none (embedding_model='none')"
+                )
+            )
             return OpenModels(embedding_choice=f"keyword search only: {missing}", missing=missing)
 
     return await executor.query(open_stored)
@@ -282,12 +293,3 @@ def _not_allowed(name: str) -> ModelNotAllowedError:
             f"SEMLEX_MODELS={quoted} or {listed}"
         )
     return ModelNotAllowedError(message)
-
-
-def _unusable(name: str, error: ModelError | MissingExtraError | MissingKeyError) -> ModelError:
-    if isinstance(error, ModelNotAllowedError):
-        return error
-    return ModelError(
-        f"the collection's model {name} cannot be used here: {error}; or search by words: --mode keyword, "
-        "or --model none (embedding_model='none')"
-    )

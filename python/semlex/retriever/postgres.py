@@ -7,18 +7,17 @@ from dataclasses import replace
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-from semlex.options.collection import DEFAULT_BM25, CollectionOptions, WantedOptions
+from semlex.options.collection import CollectionOptions, WantedOptions
 from semlex.options.declare import check_options, picked
 from semlex.options.search import SearchOptions
-from semlex.retriever.base import DocumentRetriever, Openable
+from semlex.retriever.base import DocumentRetriever
 from semlex.retriever.collection import Collection
 from semlex.retriever.handle import Handle
 from semlex.retriever.model_selection import ModelOptions
 from semlex.retriever.options import CollectionKeys, RetrieverOptions
-from semlex.retriever.resources import Resources
+from semlex.retriever.resources import ResourceOwner, Resources
 from semlex.search.request import NO_DEFAULTS
 from semlex.store.schema.registry import list_collections
-from semlex.store.write.copy import DEFAULT_BULK
 from semlex.validation import check_parameters, kind_errors
 
 if TYPE_CHECKING:
@@ -31,8 +30,10 @@ if TYPE_CHECKING:
     from semlex.store.postgres.database import Database
     from semlex.store.schema.collection import ListedCollection
 
+HANDLE_OPTIONS = ("create", "bm25", "bulk", "role", "calibration", "fallback")
 
-class PostgreSQLRetriever(Collection, Openable, DocumentRetriever):
+
+class PostgreSQLRetriever(Collection, ResourceOwner, DocumentRetriever):
     """Hybrid search over one collection in Postgres.
 
     The first call opens it. Close it with `close`, or use it as an async context manager, which opens it at once. One
@@ -64,11 +65,7 @@ class PostgreSQLRetriever(Collection, Openable, DocumentRetriever):
         **options: Unpack[RetrieverOptions],
     ) -> None:
         check_options(RetrieverOptions, options, "PostgreSQLRetriever")
-        defaults, searches = options.get("defaults"), options.get("search_defaults", NO_DEFAULTS)
-        check_parameters(
-            kind_errors("defaults", defaults, Mapping, NoneType),
-            kind_errors("fallback", options.get("fallback"), DocumentRetriever, NoneType),
-        )
+        check_parameters(kind_errors("fallback", options.get("fallback"), DocumentRetriever, NoneType))
         self._resources = Resources.of(
             db_url,
             ModelOptions.of(embedding_model, reranker_model, use_reranking, options),
@@ -76,19 +73,11 @@ class PostgreSQLRetriever(Collection, Openable, DocumentRetriever):
             pool=pool,
             connection=connection,
         )
-        handle = Handle(
-            self._resources,
-            collection,
-            WantedOptions.of(CollectionOptions(**picked(CollectionKeys, options)), defaults),
-            create=options.get("create", True),
-            bm25=options.get("bm25", DEFAULT_BM25),
-            bulk=options.get("bulk", DEFAULT_BULK),
-            role=options.get("role"),
-            calibration=options.get("calibration"),
-            defaults=searches,
-            fallback=options.get("fallback"),
-        )
-        super().__init__(handle)
+        wanted = WantedOptions.of(CollectionOptions(**picked(CollectionKeys, options)), options.get("defaults"))
+        given: Mapping[str, Any] = options
+        own = {name: given[name] for name in HANDLE_OPTIONS if name in given}
+        searches = options.get("search_defaults", NO_DEFAULTS)
+        super().__init__(Handle(self._resources, collection, wanted, defaults=searches, **own))
 
     async def initialize(self) -> None:
         """Connect to the server (or start it), open (or make) the collection, choose the embedding model.
@@ -106,18 +95,6 @@ class PostgreSQLRetriever(Collection, Openable, DocumentRetriever):
         except BaseException:
             await self._resources.release()
             raise
-
-    async def close(self) -> None:
-        """Close what this instance opened: the pool, models loaded by name, its use of the embedded server.
-
-        It first waits for indexes that are being built after a load. Leaving an ``async with`` block by an error does
-        not wait; the next load, a worker or `indexes.create` then builds these indexes.
-        """
-        await self._resources.close()
-
-    async def _close_after(self, error: BaseException | None) -> None:
-        """Close as `close` does; after an error, do not wait for indexes."""
-        await self._resources.close_after(error)
 
     @property
     def embedder(self) -> Embedder | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import defaultdict, deque
 from contextlib import contextmanager
 from contextvars import Context, ContextVar
 from dataclasses import dataclass
@@ -99,7 +99,7 @@ class QueryLog:
         self.options = options
         self.clock = clock
         self._waiting: deque[tuple[_Place, Question]] = deque()
-        self._logs: dict[_Key, _Log] = {}
+        self._logs: defaultdict[_Key, _Log] = defaultdict(_Log)
         self._task: asyncio.Task[None] | None = None
         self._hurry = asyncio.Event()
 
@@ -110,16 +110,12 @@ class QueryLog:
         if self.options.keep == "off" or not _is_logged.get():
             return
         place = _Place(database, info)
-        log = self._log_of(place)
+        log = self._logs[place.key]
         if log.is_off:
             return
-        if info.server.read_only:
-            self._switch_off(info, log, "the server accepts no writes")
-            return
-        if database.joins_transaction:
-            self._switch_off(
-                info, log, "the connection is the caller's, and the log would become part of the caller's transaction"
-            )
+        if info.server.read_only or database.joins_transaction:
+            joined = "the connection is the caller's, and the log would become part of the caller's transaction"
+            self._warn(place, "the server accepts no writes" if info.server.read_only else joined, stop=True)
             return
         now = utc_now()
         for request, results in zip(requests, found, strict=True):
@@ -127,7 +123,7 @@ class QueryLog:
                 continue
             if len(self._waiting) >= MAX_WAITING:
                 log.dropped += 1
-                self._say(info, log, f"more than {MAX_WAITING:,} questions were waiting; the others are dropped")
+                self._warn(place, f"{MAX_WAITING:,} questions already wait to be written; further ones are dropped")
                 continue
             text = request.text if self.options.keep == "text" else None
             filtered = not request.condition.is_empty
@@ -147,9 +143,6 @@ class QueryLog:
             task = loop.create_task(self._drain(), context=Context())
         self._task = task
         return task
-
-    def _log_of(self, place: _Place) -> _Log:
-        return self._logs.setdefault(place.key, _Log())
 
     def figures(self, role: str | None, info: CollectionInfo) -> QueryLogFigures | None:
         """Return this process's counts of a collection's logged, waiting and lost questions; None if logging is off."""
@@ -172,7 +165,7 @@ class QueryLog:
             await self.clock.wait_for_tasks({task}, CLOSE_SECONDS)
         while self._waiting:
             place, _ = self._waiting.popleft()
-            self._lose(place, 1, f"they could not be written within {CLOSE_SECONDS:g} s of closing")
+            self._warn(place, f"they could not be written within {CLOSE_SECONDS:g} s of closing", lost=1)
 
     def forget(self) -> None:
         """Forget the waiting questions in a forked child; its parent writes them."""
@@ -192,20 +185,19 @@ class QueryLog:
         """Write the questions that wait now, one collection after the other."""
         for place in {place.key: place for place, _ in self._waiting}.values():
             questions = self._taken(place)
-            log = self._log_of(place)
+            log = self._logs[place.key]
             log.under_way = len(questions)
             try:
                 await self._write_one(place, questions)
             except (PrivilegeError, ReadOnlyError, CollectionNotFoundError) as error:
-                log.lost += len(questions)
-                self._switch_off(place.info, log, str(error))
+                self._warn(place, str(error), lost=len(questions), stop=True)
             except asyncio.CancelledError:
                 self._waiting.extendleft((place, question) for question in reversed(questions))  # `flush` counts them
                 raise
             except SemlexError as error:
-                self._lose(place, len(questions), str(error))
+                self._warn(place, str(error), lost=len(questions))
             except Exception as error:  # noqa: BLE001 (no search and no closing fails by its log)
-                self._lose(place, len(questions), f"{type(error).__name__}, which is a defect of semlex")
+                self._warn(place, f"{type(error).__name__}, which is a defect of semlex", lost=len(questions))
             else:
                 log.logged += len(questions)
                 log.problem = None
@@ -237,16 +229,10 @@ class QueryLog:
         if left:
             raise StoreError("other processes held the log during every attempt to write")
 
-    def _lose(self, place: _Place, count: int, why: str) -> None:
-        log = self._log_of(place)
-        log.lost += count
-        self._say(place.info, log, why)
-
-    def _switch_off(self, info: CollectionInfo, log: _Log, why: str) -> None:
-        log.is_off = True
-        self._say(info, log, why)
-
-    @staticmethod
-    def _say(info: CollectionInfo, log: _Log, why: str) -> None:
+    def _warn(self, place: _Place, why: str, *, lost: int = 0, stop: bool = False) -> None:
+        """Count lost questions and say why they are not logged: as a warning the first time; `stop` ends logging."""
+        log = self._logs[place.key]
+        log.lost += lost
+        log.is_off |= stop
         level, log.is_told, log.problem = logging.INFO if log.is_told else logging.WARNING, True, why
-        logger.log(level, "questions to collection %r are not logged: %s", info.names.collection, why)
+        logger.log(level, "questions to collection %r are not logged: %s", place.info.names.collection, why)

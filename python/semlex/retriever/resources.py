@@ -18,7 +18,7 @@ from semlex.lru_cache import LruCache
 from semlex.models.executor import ModelExecutor
 from semlex.models.local.device import check_names, torch_process
 from semlex.options.collection import DEFAULT_LIMITS, MAX_CACHE_BYTES, Bm25Options, FileLimits, ServerOptions
-from semlex.retriever.base import CLOSED, NOT_OPEN
+from semlex.retriever.base import CLOSED, NOT_OPEN, NOT_SENT, Openable
 from semlex.retriever.model_selection import ModelOptions, open_embedder, open_reranker, runs_on_torch
 from semlex.retriever.query_log import QueryLog
 from semlex.store.indexes.background import IndexBuilds
@@ -40,6 +40,24 @@ if TYPE_CHECKING:
     from semlex.store.schema.collection import EmbeddingVersion
 
 ModelKey = tuple[str, str, int] | None
+
+
+class ResourceOwner(Openable):
+    """An object that closes its resources together with itself."""
+
+    _resources: Resources
+
+    async def close(self) -> None:
+        """Close what this object opened: the pool, models loaded by name, its use of the embedded server.
+
+        It first waits for indexes that are being built after a load. Leaving an ``async with`` block by an error does
+        not wait; the next load, a worker or `indexes.create` then builds these indexes.
+        """
+        await self._resources.close()
+
+    async def _close_after(self, error: BaseException | None) -> None:
+        """Close as `close` does; after an error, do not wait for indexes."""
+        await self._resources.close_after(error)
 
 
 class Resources:
@@ -106,6 +124,15 @@ class Resources:
         self._keyword_indexes: weakref.WeakSet[Bm25Index] = weakref.WeakSet()
         # Grows whenever everything is reopened: what a collection had opened before is of no use then.
         self.generation = 0
+        self._forget()
+        self._is_closed = False
+        self._was_open = self._ran_on_torch = False  # in the process that this one was forked from
+        self._failure: SemlexError | None = None  # of the last attempt to open
+        self._make_locks()
+        renew_after_fork(self)
+
+    def _forget(self) -> None:
+        self._is_open = False
         self._executor: ModelExecutor | None = None
         self._embedded: EmbeddedServer | None = None
         self._database: Database | None = None
@@ -113,11 +140,6 @@ class Resources:
         self._reranker: OpenReranker | None = None
         self._reranker_opening: asyncio.Task[OpenReranker] | None = None
         self._chat_model: ModelChoice[ChatModel] | None = None
-        self._is_open = self._is_closed = False
-        self._was_open = self._ran_on_torch = False  # in the process that this one was forked from
-        self._failure: SemlexError | None = None  # of the last attempt to open
-        self._make_locks()
-        renew_after_fork(self)
 
     @classmethod
     def of(cls, db_url: str | None, models: ModelOptions, options: Mapping[str, Any], **own: Any) -> Resources:
@@ -214,13 +236,10 @@ class Resources:
         await self.index_builds.stop()
         if self._reranker_opening is not None:
             self._reranker_opening.cancel()
-            self._reranker_opening = None
-        models, reranker, self._reranker = list(self._open_models.values()), self._reranker, None
-        chosen, self._chat_model = self._chat_model, None
+        models, reranker, chosen = self._open_models.values(), self._reranker, self._chat_model
         database, embedded, executor = self._database, self._embedded, self._executor
-        self._open_models = {}
-        self._database = self._embedded = self._executor = None
-        self._is_open = self._was_open = False
+        self._forget()
+        self._was_open = False
         # Whatever one of them raises, the others are closed. The last one first.
         async with AsyncExitStack() as closing:
             if embedded is not None:
@@ -375,9 +394,7 @@ class Resources:
         reranker = None if self._reranker is None else self._reranker.reranker
         used = [reranker, *(models.embedder for models in self._open_models.values())]
         self._ran_on_torch |= any(map(runs_on_torch, used))
-        self._is_open, self._open_models, self._reranker, self._chat_model = False, {}, None, None
-        self._reranker_opening = None
-        self._database = self._embedded = self._executor = None
+        self._forget()
         self.generation += 1
         self._make_locks()
 
@@ -387,7 +404,4 @@ class Resources:
         self._choosing = asyncio.Lock()
 
     def __reduce__(self) -> str:
-        raise ConfigurationError(
-            "a retriever or client cannot be sent to another process: make it there, with the same arguments (a "
-            "process that is forked after it was made can use it as it is)"
-        )
+        raise ConfigurationError(NOT_SENT)

@@ -22,7 +22,7 @@ from typing import Any, ClassVar, ParamSpec, Self, TypeVar, cast
 from semlex.errors import ConfigurationError, SemlexError, WorkAbandonedError
 from semlex.forks import drop, renew_after_fork
 from semlex.options.declare import check_options, unpacked
-from semlex.retriever.base import CLOSED, Openable
+from semlex.retriever.base import CLOSED, NOT_SENT, Openable
 from semlex.retriever.client import Client
 from semlex.retriever.collection import PARTS, Collection
 from semlex.retriever.jobs import Job
@@ -33,7 +33,7 @@ from semlex.retriever.postgres import PostgreSQLRetriever
 P = ParamSpec("P")
 T = TypeVar("T")
 CLOSED_MEANWHILE = (
-    "another thread closed the retriever while this call was running; batches that were complete are stored"
+    "another thread closed this retriever or client during the call; batches that were complete are stored"
 )
 # Keyword arguments that belong to an event loop: a synchronous object has a loop of its own.
 LOOP_BOUND = frozenset({"pool", "connection"})
@@ -104,7 +104,7 @@ class LoopThread:
 
         with self._lock:
             if self._closing:
-                raise WorkAbandonedError("another thread has closed the retriever: open it again")
+                raise WorkAbandonedError("another thread has closed this retriever or client: open it again")
             return asyncio.run_coroutine_threadsafe(call(), self._loop)
 
     def close(self, last: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
@@ -132,10 +132,7 @@ class LoopThread:
     def _serve(self) -> None:
         # Its end cancels what is left, closes asynchronous generators and waits for the loop's own threads.
         with self._runner:
-            self._runner.run(self._wait_for_end())
-
-    async def _wait_for_end(self) -> None:
-        await self._end.wait()
+            self._runner.run(self._end.wait())
 
 
 class LoopRunner:
@@ -237,8 +234,8 @@ class LoopRunner:
     def _refuse_own_thread(self) -> None:
         if self._loop is not None and self._loop.is_current:
             raise ConfigurationError(
-                "a call inside a call of the same object (in a progress callback?) would wait for itself: make it "
-                "when the outer call has returned, or use a second object"
+                "this call was made inside another call of the same object (in a progress callback?), where it would "
+                "wait for itself: make it when the outer call has returned, or use a second object"
             )
 
     def _after_fork(self) -> None:
@@ -248,10 +245,7 @@ class LoopRunner:
         _open.discard(self)
 
     def __reduce__(self) -> str:
-        raise ConfigurationError(
-            "a retriever or client cannot be sent to another process: make it there, with the same arguments (a "
-            "process that is forked after it was made can use it as it is)"
-        )
+        raise ConfigurationError(NOT_SENT)
 
 
 # What is open lives until it is closed: collected earlier, it would end under the hands of its loop.

@@ -72,6 +72,7 @@ if TYPE_CHECKING:
 DEFAULT_FIELDS = RowFields()
 READ_ROWS, MAX_READ_ROWS = 5_000, 10_000
 MAX_PARTS = 65_536
+CHANGED_MEANWHILE = "{0!r} was changed or stopped by another program meanwhile: try again"
 
 
 class Tables(Part):
@@ -277,7 +278,14 @@ class Tables(Part):
             ConfigurationError: As for `follow`; or no table of that name is followed.
         """
         _check_table_options(options, "ddl")
-        return await _trigger_sql(await self._handle.database(), self._handle.names, table, name, options)
+        database, names = await self._handle.database(), self._handle.names
+        by_trigger: TableOptions = {"changes": "trigger", "updated_at": None}
+        if name is None and not options:
+            wanted = changed_table((await _find_followed(database, names, table)).table, by_trigger)
+        else:
+            wanted = declared_table(table, name, {**options, **by_trigger})
+        source = await _resolved(database, names, wanted)
+        return await database.read("look at the table", TableTriggers(names, source).ddl)
 
     @operation("stop table", "admin")
     async def stop(self, name: str, *, keep: bool = False) -> int:
@@ -294,7 +302,18 @@ class Tables(Part):
             ConfigurationError: No table of that name is followed.
         """
         check_parameters(text_errors("name", name, blank=False), kind_errors("keep", keep, bool))
-        return await _stop(await self._handle.indexer(), name, keep=keep)
+        indexer = await self._handle.indexer()
+        if keep or not await _is_stopped(indexer, name):
+            stored = await _find_followed(indexer.database, self._handle.names, name)
+            if not await indexer.database.write(
+                "stop following the table", lambda c: delete_table(c, indexer.collection, stored)
+            ):
+                raise ConfigurationError(CHANGED_MEANWHILE.format(name))
+            await remove_triggers(indexer.database, self._handle.names, name)
+        if keep or not await _is_stopped(indexer, name):
+            return 0
+        rows = Deletion(None, None, name, Filter(), vanished=False)
+        return (await indexer.delete(rows, dry_run=False)).documents
 
     @operation("import table", "admin")
     async def import_table(
@@ -528,63 +547,33 @@ async def _follow(indexer: Indexer, source: SourceTable) -> FollowedTable:
 
 async def _change(indexer: Indexer, name: str, options: Mapping[str, Any]) -> FollowedTable:
     """Replace the stored definition of a followed table, and create or remove its triggers as that requires."""
-    stored = await _find_followed(indexer.database, indexer.collection.names, name)
-    source = await _resolved(indexer.database, indexer.collection.names, changed_table(stored.table, options))
+    database, names = indexer.database, indexer.collection.names
+    stored = await _find_followed(database, names, name)
+    source = await _resolved(database, names, changed_table(stored.table, options))
 
-    async def store(connection: Connection) -> bool:
-        return await replace_definition(connection, indexer.collection, stored, source.definition, source.types)
+    async def replace(doing: str, before: StoredTable, table: FollowedTable, types: Mapping[str, str]) -> bool:
+        return await database.write(doing, lambda c: replace_definition(c, indexer.collection, before, table, types))
 
     if (stored.table, stored.types) == (source.definition, source.types):
         return source.definition
-    if not await indexer.database.write("change the followed table", store):
-        raise ConfigurationError(f"{name!r} was changed or stopped by another program meanwhile: try again")
+    if not await replace("change the followed table", stored, source.definition, source.types):
+        raise ConfigurationError(CHANGED_MEANWHILE.format(name))
     if source.definition.changes == "trigger":
-        now = await _find_followed(indexer.database, indexer.collection.names, name)
+        now = await _find_followed(database, names, name)
         try:
-            await TableTriggers(indexer.collection.names, source).keep(indexer.database, now)
+            await TableTriggers(names, source).keep(database, now)
         except SemlexError:
-            await indexer.database.write(
-                "restore the definition",
-                lambda c: replace_definition(c, indexer.collection, now, stored.table, stored.types),
-            )
+            await replace("restore the definition", now, stored.table, stored.types)
             raise
     elif stored.table.changes == "trigger":
-        await remove_triggers(indexer.database, indexer.collection.names, name)
+        await remove_triggers(database, names, name)
     return source.definition
-
-
-async def _stop(indexer: Indexer, name: str, *, keep: bool) -> int:
-    """Delete the definition of a followed table, then its documents; return how many documents were deleted."""
-    if keep or not await _is_stopped(indexer, name):
-        stored = await _find_followed(indexer.database, indexer.collection.names, name)
-
-        async def forget(connection: Connection) -> bool:
-            return await delete_table(connection, indexer.collection, stored)
-
-        if not await indexer.database.write("stop following the table", forget):
-            raise ConfigurationError(f"{name!r} was changed or stopped by another program meanwhile: try again")
-        await remove_triggers(indexer.database, indexer.collection.names, name)
-    if keep or not await _is_stopped(indexer, name):
-        return 0
-    rows = Deletion(None, None, name, Filter(), vanished=False)
-    return (await indexer.delete(rows, dry_run=False)).documents
 
 
 async def _is_stopped(indexer: Indexer, name: str) -> bool:
     """Return whether the table of this name was stopped, but documents of its rows are still stored."""
     found = await indexer.database.read("read the sources", lambda c: read_sources(c, indexer.collection, tables=True))
     return any((source.name, source.kind) == (name, "stopped") for source in found)
-
-
-async def _trigger_sql(database: Database, names: Names, table: str, name: str | None, options: TableOptions) -> str:
-    """Return the SQL that creates a table's triggers."""
-    by_trigger: TableOptions = {"changes": "trigger", "updated_at": None}
-    if name is None and not options:
-        wanted = changed_table((await _find_followed(database, names, table)).table, by_trigger)
-    else:
-        wanted = declared_table(table, name, {**options, **by_trigger})
-    source = await _resolved(database, names, wanted)
-    return await database.read("look at the table", TableTriggers(names, source).ddl)
 
 
 async def _find_followed(database: Database, names: Names, name: str) -> StoredTable:

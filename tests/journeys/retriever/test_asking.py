@@ -169,7 +169,7 @@ def test_what_was_written_before_a_failure_stays(page):
             assert (answer.model, "taken from the passages" in answer.warnings[0]) == (None, True)
             continue
         assert answer.sentences[0].text == TWO[0][0], case
-        assert answer.warnings[0].startswith("the language model failed; the answer may lack its end: "), case
+        assert answer.warnings[0].startswith("the language model failed; the answer may be incomplete: "), case
 
 
 def test_numbers_that_a_model_writes_are_none_of_ours_and_each_sentence_is_checked(page):

@@ -149,14 +149,14 @@ def test_a_name_that_no_chunk_has_is_a_question(retriever):
     retriever.fields.add("year", "number")  # for chunks that are to come
     retriever.fields.remove("year")
     add(retriever, [{"year": 2020, "author": {"name": "Ada"}, "tags": [1, {"a": 2}]}, {"year": "2021"}, {"year": "?"}])
-    with pytest.raises(ConfigurationError, match=r"none of all 3 chunks has the field yaer; did you mean year\?"):
+    with pytest.raises(ConfigurationError, match=r"none of the 3 chunks has the field yaer; did you mean year\?"):
         retriever.fields.add("yaer", "number")
     with pytest.raises(ConfigurationError, match=r"did you mean author\.name\?"):
         retriever.fields.add("author.nam", "text")
-    message = "of all 3 chunks, none has a text in author; types of this field's values: object 1"
+    message = "of the 3 chunks, none has a text in author; types of this field's values: object 1"
     with pytest.raises(ConfigurationError, match=message):
         retriever.fields.add("author", "text")
-    few = "of all 3 chunks, 1 has a number in year; types of this field's values: text 2, number 1"
+    few = "of the 3 chunks, 1 has a number in year; types of this field's values: text 2, number 1"
     assert retriever.fields.add("year", "number").warnings == [few]
     assert retriever.fields.add("tags.0", "number").warnings == []
     assert len(retriever.fields.add("to.come", "text", force=True)) == 1

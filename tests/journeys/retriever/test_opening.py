@@ -208,7 +208,7 @@ def test_close_ends_the_calls_of_other_threads(retriever, database_url):
         until_waiting(connection, 3)
         retriever.close()
         for call in calls:
-            with pytest.raises(WorkAbandonedError, match="another thread closed the retriever"):
+            with pytest.raises(WorkAbandonedError, match="another thread closed this retriever"):
                 call.result(LIMIT)
     with pytest.raises(ConfigurationError, match="was closed"):
         retriever.search("hello")

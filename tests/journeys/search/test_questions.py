@@ -204,7 +204,7 @@ def test_rules_decide_if_the_model_names_no_kind_or_its_server_fails(database_ur
             found = retriever.search(ANALYTICAL, route="chat")
             assert (found.route.kind, found.route.by) == ("analytical", "rules"), answer
             reason = "its answer was not one of the three kinds of question"
-            assert found.warnings == [f"rules chose the route, not the language model: {reason}"], answer
+            assert found.warnings == [f"rules chose the route, because the language model failed: {reason}"], answer
             assert found.warnings == [found.route.warning]
             assert ids_of(found) == ["dome"]
     with chat_server(lambda _: "", [status(401)] * 9) as double, chosen(database_url, double) as retriever:
@@ -436,7 +436,7 @@ async def test_a_route_that_is_late(database_url):
             results = await clock.expire(deadline * SHARE, asking)
             results = getattr(results, "results", results)
             assert (results.mode, len(results), results.route.kind) == ("hybrid", 1, "analytical")
-            late = "rules chose the route, not the language model: it did not answer before the deadline"
+            late = "rules chose the route, because the language model failed: it did not answer before the deadline"
             assert results.warnings == [late]
             assert results.timings["total"] <= deadline * SHARE * 1000
         with pytest.raises(ConfigurationError, match="deadline"):

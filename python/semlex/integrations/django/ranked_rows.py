@@ -132,11 +132,7 @@ class RankedRows(Generic[M]):
 
     def __getitem__(self, place: int | slice) -> M | list[M]:
         """Return rows by position, from 0; the search reads only as many as needed."""
-        if isinstance(place, int):
-            if place < 0:
-                raise ValueError("negative indexing is not supported")
-            return self._best(place + 1)[place]
-        first, last = place.start or 0, place.stop
+        first, last = (place, place + 1) if isinstance(place, int) else (place.start or 0, place.stop)
         if first < 0 or (last is not None and last < 0):
             raise ValueError("negative indexing is not supported")
         return self._best(MAX_ROWS if last is None else last)[place]

@@ -34,18 +34,19 @@ class Command(BaseCommand):
         """Sync the tables, one after another."""
         wanted = {label.lower() for label in options["models"]}
         managers = [
-            manager
+            (model._meta.label, manager)  # noqa: SLF001 - Django's documented interface
             for model in apps.get_models()
-            for manager in model._meta.managers  # noqa: SLF001 - Django's documented interface
+            for manager in model._meta.managers  # noqa: SLF001
             if isinstance(manager, SearchManager)
         ]
-        known = {manager.model._meta.label_lower for manager in managers}  # noqa: SLF001
+        known = {label.lower() for label, _ in managers}
         if unknown := wanted - known:
             listed = ", ".join(sorted(known)) or "none"
             raise CommandError(f"no SearchManager in: {', '.join(sorted(unknown))}; models with one: {listed}")
         failed = False
-        chosen = [one for one in managers if not wanted or one.model._meta.label_lower in wanted]  # noqa: SLF001
-        for manager in chosen:
+        for label, manager in managers:
+            if wanted and label.lower() not in wanted:
+                continue
             try:
                 [done] = manager.collection.tables.sync(
                     manager.table_name,
@@ -55,11 +56,11 @@ class Command(BaseCommand):
                 )
             except SemlexError as error:
                 failed = True
-                self.stderr.write(f"{manager.model._meta.label}: {error}")  # noqa: SLF001
+                self.stderr.write(f"{label}: {error}")
                 continue
             counts = ("added", "changed", "refreshed", "deleted", "failed")
             told = ", ".join(f"{getattr(done, name):,} {name}" for name in counts)
             if options["verbosity"]:
-                self.stdout.write(f"{manager.model._meta.label}: {told}")  # noqa: SLF001
+                self.stdout.write(f"{label}: {told}")
         if failed:
             raise CommandError("some tables were not synced, for the reasons above")
