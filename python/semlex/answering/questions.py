@@ -52,14 +52,14 @@ class Rewriting:
     model: ChatModel
     executor: ModelExecutor
     clock: Clock
-    # Terms that this model wrote earlier, by schema, collection and question.
+    # Terms that models wrote earlier, by model, schema, collection and question.
     cache: LruCache[tuple[str, ...], tuple[str, ...]]
     describe: Callable[[], Awaitable[str]]  # returns the description of the collection; called only if the model is.
 
     async def rewrite(self, question: str, names: Names, seconds: float | None) -> Rewrite:
         """Return search terms for a question, cached or from one call of the model within a part of `seconds`."""
         identity = self.model.identity
-        key = (names.schema, names.collection, question)
+        key = (identity, names.schema, names.collection, question)
         known = self.cache.find(key)
         if known is not None:
             return Rewrite(known, identity)

@@ -10,6 +10,7 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cache, lru_cache, partial
 from types import NoneType
@@ -57,11 +58,6 @@ class NamedModel(BaseEmbedder):
 
     _identity: EmbedderIdentity
     counter_name: str
-
-    @classmethod
-    def of(cls, embedder: Embedder) -> Self:
-        """Return the identity of a model."""
-        return cls(embedder.identity, embedder.counter_name)
 
     @property
     def identity(self) -> EmbedderIdentity:
@@ -217,10 +213,8 @@ class SemlexSink(Datasink[int]):
 
     def on_write_start(self, schema: Any = None) -> None:  # noqa: ARG002
         """Open the collection from the driver, so that a wrong address or option fails before any work."""
-        try:
+        with suppress(CollectionNotFoundError):
             self.address.open("none", create=False).open()
-        except CollectionNotFoundError:
-            return
 
     def write(self, blocks: Iterable[Any], ctx: Any) -> int:  # noqa: ARG002
         """Write blocks of one task; return how many rows were stored.
@@ -264,11 +258,9 @@ class SemlexSink(Datasink[int]):
         if not self._build_indexes:
             return
         indexes = self.address.open("none", create=False).indexes
-        try:
+        with suppress(CollectionNotFoundError):  # a dataset without rows makes none
             indexes.optimize()
             indexes.create(concurrently=True)
-        except CollectionNotFoundError:  # a dataset without rows makes none
-            return
 
 
 class SemlexEmbed:
@@ -337,7 +329,7 @@ class SemlexEmbed:
         embedder, fields = self._embedder(), self._fields
         table = _arrow(batch)
         table = table.drop_columns([name for name in (fields.vector, MODEL) if name in table.column_names])
-        model, plain = NamedModel.of(embedder), replace(fields, has_vectors=False)
+        model, plain = NamedModel(embedder.identity, embedder.counter_name), replace(fields, has_vectors=False)
         stored, with_context = self._stored(table, model)
         texts = [
             text

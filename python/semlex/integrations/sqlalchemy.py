@@ -128,15 +128,14 @@ def search_models(
 
 
 def _registered(model: type, collection: AnyCollection | None, name: str | None) -> tuple[AnyCollection, str]:
-    known = next((_REGISTERED[one] for one in model.__mro__ if one in _REGISTERED), None)
-    if collection is None and known is None:
+    known, named = next((_REGISTERED[one] for one in model.__mro__ if one in _REGISTERED), (None, None))
+    found = known if collection is None else collection
+    if found is None:
         raise ConfigurationError(
             f"no collection is known for {model.__name__}: give collection=, or call register({model.__name__}, "
             "collection) once"
         )
-    found = checked_collection(collection) if collection is not None or known is None else known[0]
-    named = name or (None if known is None else known[1])
-    return found, named or str(inspect(model).local_table.name)
+    return checked_collection(found), name or named or str(inspect(model).local_table.name)
 
 
 def _search(

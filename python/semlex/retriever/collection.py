@@ -1140,9 +1140,7 @@ class Collection(Part):
             raise ConfigurationError("rewrite needs a language model: name one with chat_model= or --chat-model")
         from semlex.answering.questions import Rewriting
 
-        rewriting = Rewriting(
-            model, resources.executor, resources.clock, resources.rewrites(model.identity), self.description
-        )
+        rewriting = Rewriting(model, resources.executor, resources.clock, resources.rewrites, self.description)
         return await rewriting.rewrite(question.strip(), self.names, seconds)
 
 

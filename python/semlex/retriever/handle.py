@@ -48,7 +48,7 @@ class Handle:
         bm25: Constants of the keyword engine ``bm25``, and how much of its index is kept in memory.
         bulk: How documents are written: rows of a transaction, size of a COPY block.
         schema: Schema of its tables; None: the client's.
-        role: Role of the database whose rights every transaction has; None: the login's.
+        role: Database role for every transaction; None: the login itself.
         calibration: File of a confidence curve, instead of the stored one; read when the collection is opened.
         defaults: Options that searches use if their call does not give them.
         fallback: Retriever that is searched if nothing was found.

@@ -95,7 +95,9 @@ class ServerKeys(TypedDict, total=False):
             "the hosts of db_url, which may be a little behind; if none answers, the primary, with a warning."
         ),
     ]
-    cached_queries: Annotated[int, unchecked("Maximum number of query vectors kept in memory; 0 keeps none.")]
+    cached_queries: Annotated[
+        int, unchecked("Maximum number of query vectors kept in memory; 0 keeps none. Default: 1,024.")
+    ]
     query_log: Annotated[
         QueryLogMode | QueryLogOptions,
         unchecked(
@@ -175,7 +177,7 @@ class ClientOptions(ModelKeys, ServerKeys, total=False):
     """Options of `Client`."""
 
     keyword_cache_bytes: Annotated[
-        int, unchecked("Maximum bytes of posting lists kept in memory, of all collections together.")
+        int, unchecked("Maximum bytes of posting lists kept in memory, of all collections together. Default: 64 MiB.")
     ]
 
 

@@ -117,7 +117,7 @@ class Resources:
         self.clock = clock
         self.file_limits = file_limits
         self.query_cache = QueryEmbeddingCache(cached_queries)
-        self._rewrites: tuple[str, LruCache[tuple[str, ...], tuple[str, ...]]] | None = None
+        self.forget_rewrites()
         self.index_builds = IndexBuilds()
         self.query_log = QueryLog(query_log_options(query_log), clock)
         self._keyword_cache_bytes = keyword_cache_bytes
@@ -370,16 +370,10 @@ class Resources:
             self._chat_model = choose_chat_model(self.models.chat_model)
         return self._chat_model
 
-    def rewrites(self, identity: str) -> LruCache[tuple[str, ...], tuple[str, ...]]:
-        """Return the cache of search terms that the language model `identity` wrote; drop that of another model."""
-        if self._rewrites is None or self._rewrites[0] != identity:
-            # A new one, which no call that began before fills.
-            self._rewrites = identity, LruCache(self.query_cache.capacity)
-        return self._rewrites[1]
-
     def forget_rewrites(self) -> None:
-        """Forget the cached terms of questions, because the description of a collection has changed."""
-        self._rewrites = None
+        """Forget the search terms that a language model wrote, because the description of a collection has changed."""
+        # The cache is a new one, so that no call that began before fills it.
+        self.rewrites: LruCache[tuple[str, ...], tuple[str, ...]] = LruCache(self.query_cache.capacity)
 
     @property
     def open_reranker(self) -> OpenReranker | None:
