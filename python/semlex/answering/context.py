@@ -139,7 +139,7 @@ TITLE_SEPARATOR = " > "
 
 @dataclass(frozen=True, slots=True)
 class Counting:
-    """Counts the tokens of a context by a function, which may be the caller's."""
+    """Counts the tokens of a context, by a token counter of semlex or a function of the caller."""
 
     count: Count
     name: str = "count"

@@ -1089,7 +1089,7 @@ class Collection(Part):
             return None, (f"{LATE_RERANKER}: hits are in the order of the fusion",)
         reranker = chosen.reranker
         if wanted is True and reranker is None:
-            raise ConfigurationError("rerank=True needs a reranker: name one with reranker_model=")
+            raise ConfigurationError("rerank=True needs a reranker: name one with reranker_model= or --reranker")
         return reranker, ()
 
     def _log(self, opened: OpenCollection, requests: Sequence[Request], found: Sequence[SearchResults]) -> None:

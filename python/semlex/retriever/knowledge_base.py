@@ -264,7 +264,7 @@ class KnowledgeBase(Openable):
             raise ConfigurationError(CLOSED)
         if not self._entries:
             raise ConfigurationError(
-                "this knowledge base has no collection: add(name) returns a new one that has; use that"
+                "this knowledge base has no collection: call add(name), and use the knowledge base that it returns"
             )
         if not self._collections:
             clients = {_key(one): Client(**one.server, **one.models) for one in self._entries.values()}

@@ -209,8 +209,8 @@ class FileOptions(FindOptions, ChunkSizes, ReadOptions, total=False):
         MetadataExtraction | Extract | None,
         Option(
             "Your function that reads metadata out of a text, sync or async, or a MetadataExtraction. It is "
-            "called for files that are read; a file for which it fails is a problem of the report. Metadata given by "
-            "hand takes precedence.",
+            "called for files that are read; a file for which it fails is listed in the report's problems. Metadata "
+            "given by hand takes precedence.",
             form="object",
             offered=False,
         ),
