@@ -268,9 +268,7 @@ class Collection(Part):
             kind_errors("fallback", fallback, DocumentRetriever, NoneType), kind_errors("explain", explain, bool)
         )
         check_options(SearchOptions, options, "search")
-        has_vector, started = options.get("vector") is not None, self._handle.resources.clock.monotonic()
-        opened = await self._handle.searched(has_vector=has_vector)
-        request = await self._request(query, top_k, filters, mode=mode, rerank=rerank, options=options, started=started)
+        opened, request = await self._request(query, top_k, filters, mode=mode, rerank=rerank, options=options)
         reranker, late = await self._reranker(request.rerank, request)
 
         async def run(opened: OpenCollection) -> SearchResults:
@@ -283,7 +281,7 @@ class Collection(Part):
             self._log(opened, [request], [found])
             return found
 
-        found = await self._handle.run_search(opened, run, has_vector=has_vector)
+        found = await self._handle.run_search(opened, run, has_vector=request.vector is not None)
         found = with_route(found, request.route)
         found.warnings += [*request.notes, *late]
         if found or fallback is None or request.text is None:
@@ -568,11 +566,7 @@ class Collection(Part):
 
         check_rows("document", [document], max_bytes=MAX_PATH_BYTES, blank=False)
         check_options(SearchOptions, options, "why")
-        has_vector, started = options.get("vector") is not None, self._handle.resources.clock.monotonic()
-        opened = await self._handle.searched(has_vector=has_vector)
-        request = await self._request(
-            question, top_k, filters, mode=mode, rerank=rerank, options=options, started=started
-        )
+        opened, request = await self._request(question, top_k, filters, mode=mode, rerank=rerank, options=options)
 
         async def run(opened: OpenCollection) -> Explanation:
             sources, places = await document_places(self._handle, opened, document)
@@ -583,7 +577,7 @@ class Collection(Part):
             routed = [] if request.route is None else [f"the query was taken as {request.route}"]
             return replace(found, notes=(*found.notes, *routed, *request.notes, *late))
 
-        return await self._handle.run_search(opened, run, has_vector=has_vector)
+        return await self._handle.run_search(opened, run, has_vector=request.vector is not None)
 
     @operation("candidates", "read", CandidateArguments)
     async def candidates(
@@ -1044,10 +1038,12 @@ class Collection(Part):
         mode: SearchMode | None,
         rerank: bool | None,
         options: SearchOptions,
-        started: float,
-    ) -> Request:
-        """Return a checked request; options left out come from the question's route, then from the defaults."""
+    ) -> tuple[OpenCollection, Request]:
+        """Open the collection, and return it with a checked request that has the options of its route and defaults."""
         clock, defaults = self._handle.resources.clock, self._handle.search_defaults
+        started = clock.monotonic()
+        own_vector = query.query_embedding if isinstance(query, SearchQuery) else options.get("vector")
+        opened = await self._handle.searched(has_vector=own_vector is not None)
         text = query.query_text if isinstance(query, SearchQuery) else query
         routed = await self._route(text, options.get("route"), seconds_left(options.get("deadline"), started, clock))
         if routed is not None:
@@ -1058,7 +1054,7 @@ class Collection(Part):
         has_terms = bool(options.get("terms") or (isinstance(query, SearchQuery) and query.terms))
         left = seconds_left(options.get("deadline"), started, clock)
         rewritten = None if has_terms else await self._rewrite(text, options.get("rewrite"), left)
-        return Request.of(
+        return opened, Request.of(
             query,
             top_k,
             filters,

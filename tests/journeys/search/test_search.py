@@ -5,6 +5,7 @@ import itertools
 import random
 import re
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from semlex.retriever.synchronous import SyncRetriever
 from semlex.search import retrieval
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
+from semlex.types.queries import SearchQuery
 from tests.support.databases import execute, set_in_database
 from tests.support.properties import examples
 from tests.support.retrievers import filled, ids_of, opened, sync_filled, sync_opened
@@ -268,6 +270,16 @@ def test_vectors_of_ones_own_without_a_model(database_url):
         assert "vector search" in flagged.warnings[0]
     with SyncRetriever(database_url) as retriever:  # nothing configured: the collection says that there is no model
         assert ids_of(retriever.search(vector=vectors[4], top_k=1)) == ["4"]
+
+
+def test_the_first_vectors_are_found_by_a_vector_however_it_is_given(database_url):
+    vector = [1.0, 0.0, 0.0]
+    with sync_opened(database_url, "none", collection="given") as store, ExitStack() as closing:
+        early = [closing.enter_context(sync_opened(database_url, "none", collection="given")) for _ in range(2)]
+        assert [one.count() for one in early] == [0, 0]  # opened before the first vectors
+        store.add_texts(["a lion"], ids=["lion"], embeddings=[vector])
+        assert ids_of(early[0].search(vector=vector)) == ["lion"]
+        assert ids_of(early[1].search(SearchQuery(query_embedding=vector))) == ["lion"]
 
 
 def test_no_keyword_engine(database_url):
