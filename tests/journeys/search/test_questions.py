@@ -363,7 +363,7 @@ def test_a_model_writes_the_terms_once(database_url):
         assert len(model.sent) == 5
 
 
-def test_terms_are_kept_for_the_last_questions_of_one_model(database_url):
+def test_terms_are_kept_for_the_last_questions_of_each_model(database_url):
     model = Writer({"terms": ["exit status"]})
     with made(database_url, model, cached_queries=2) as retriever:
         for asked in ("first", "second", "first", "third", "first", "second"):
@@ -372,13 +372,13 @@ def test_terms_are_kept_for_the_last_questions_of_one_model(database_url):
         assert questions == ["first", "second", "third", "second"]
         model.identity = "another@test"
         assert retriever.search("second", rewrite=True, explain=True).explanation.terms_by == "another@test"
-        model.identity = "writer@test"  # whose terms were forgotten
+        model.identity = "writer@test"  # whose terms are kept
         retriever.search("second", rewrite=True)
-        assert len(model.sent) == 6
+        assert len(model.sent) == 5
     with made(database_url, model, cached_queries=0) as retriever:
         for _ in range(2):
             retriever.search("second", rewrite=True)
-    assert len(model.sent) == 8
+    assert len(model.sent) == 7
 
 
 NO_TERMS = (
