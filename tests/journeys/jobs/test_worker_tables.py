@@ -69,13 +69,17 @@ async def test_what_is_due_of_a_table_is_stored(database_url, opened, news, tabl
 
 
 async def test_a_collection_that_is_dropped_meanwhile_is_no_failure(opened, news, table, monkeypatch):
+    told, looked = [], asyncio.Event()
+
     async def dropped(*_):
+        looked.set()
         raise CollectionNotFoundError("no collection news")
 
-    told = []
     await news.tables.follow(**table.options())
     monkeypatch.setattr(worker_tables.TableKeeper, "look", dropped)
-    await opened.work(drain=True, tell=told.append)
+    working = asyncio.create_task(opened.work(tell=told.append))
+    await looked.wait()
+    await cancel(working)
     assert not told
 
 
