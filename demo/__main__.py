@@ -69,7 +69,7 @@ def main() -> int:
         messages.print(f"[dim]{escape(retriever.embedding_choice)}[/dim]")
         with progress_bar(shown=True) as progress:
             report = retriever.index(state / "python-docs", ROOT / "docs", progress=progress)
-        print_report(report, as_json=False)
+        print_report(report)
         for question, answer in QUESTIONS:
             output.print(f"\n[bold green]? {question}[/bold green]")
             results = retriever.search(question, SHOWN)

@@ -53,6 +53,6 @@ def _described(kind: type) -> Iterator[str]:
 
 
 def _codes(kind: type[SemlexError]) -> str:
-    code = next((code for one, code in _CODES if issubclass(kind, one)), OTHER)
+    code = next((code for kinds, code in _CODES if issubclass(kind, kinds)), OTHER)
     status = next((status.value for one, status, _ in _STATUSES if issubclass(kind, one)), _FAILED)
     return f"Exit code {code}, HTTP status {status}."

@@ -216,7 +216,7 @@ def test_what_exists_is_refused(shell, database_url):
         (("--only", "crash"), "leave out --database and DATABASE_URL"),
         (("--only", ","), "names no scenario"),
         (("--minutes", "1", "--hours", "1"), "exclude"),
-        (("--page", "missing/page.html"), "--page: missing/page.html is not a file that can be written"),
+        (("--page", "missing/page.html"), "--page: missing/page.html cannot be written: name a file"),
         (("--schema", ""), "schema must"),
     ],
 )

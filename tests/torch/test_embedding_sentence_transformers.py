@@ -236,7 +236,7 @@ async def test_the_report_of_a_load_has_the_texts_that_were_cut(embedder, databa
         again = await retriever.index(tmp_path, chunk_tokens=500, overlap_tokens=0)
         assert (again.embedded, again.cut) == (0, 0)
     for told, lines in ((report, ["note:"]), (again, [])):
-        print_report(told, as_json=False)
+        print_report(told)
         assert [line[:5] for line in capsys.readouterr().err.splitlines()[1:]] == lines
 
 

@@ -171,7 +171,7 @@ def test_large_fields_files_left_out_and_long_front_matter(monkeypatch):
     formats = {".pdf": 3, ".png": 1200, ".docx": 1}
     skipped = {"generated": {"_build/": 1, "x.map": 1}, "format": formats, "ignored": {".log": 10, "old/": 2}}
     assert skipped_line(skipped) == (
-        'skipped: 3 .pdf, 1 .docx (pip install "semlex[files]" reads them), 1,200 .png, 12 by .gitignore, '
+        'skipped: 3 .pdf, 1 .docx (to read them: pip install "semlex[files]"), 1,200 .png, 12 by .gitignore, '
         "2 generated (_build/, x.map)"
     )
     many = {f".{letter}": 1 for letter in "abcdefgh"}

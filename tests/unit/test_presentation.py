@@ -73,7 +73,7 @@ def test_no_text_steers_a_terminal_or_json_and_a_name_is_one_line(text):
         streams = Streams(monkeypatch, is_terminal=False)
         print_results(results, as_json=False)
         problem = FileProblem(source_document=text, code="failed", message=text)
-        print_report(IndexReport(failed=1, problems=[problem]), as_json=False)
+        print_report(IndexReport(failed=1, problems=[problem]))
         terminal_streams = Streams(monkeypatch, is_terminal=True)
         print_results(results, as_json=False)
     assert not STEERING.search(streams.text)

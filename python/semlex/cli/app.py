@@ -12,10 +12,10 @@ from rich.markup import escape
 
 from semlex.cli.exit_codes import EXIT_CODES, OTHER, exit_code
 from semlex.cli.groups import MainGroup
-from semlex.cli.terminal import messages, output, set_quiet, set_verbose
+from semlex.cli.terminal import messages, output, set_verbosity
 from semlex.errors import ConfigurationError, SemlexError
 
-# Errors of a standard output that takes nothing any more.
+# Errors of a standard output that cannot be written to, such as a full disk.
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 app = typer.Typer(
@@ -60,8 +60,7 @@ def semlex(
     del version
     if verbose and quiet:
         raise ConfigurationError("--verbose and --quiet exclude each other: give one of them")
-    set_verbose(verbose)
-    set_quiet(quiet)
+    set_verbosity(verbose=verbose, quiet=quiet)
 
 
 def main() -> None:
@@ -80,10 +79,12 @@ def main() -> None:
         messages.print("aborted: nothing was done")
         raise SystemExit(OTHER) from None
     except OSError as error:
-        # Files that commands open themselves have a name; files of semlex's own report their errors.
+        # The error of a file that a command opened has a file name; only that of the output has none.
         if error.filename is not None or error.errno not in FULL:
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python writes what is left at its end
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # where Python writes, at its end, what the buffer still holds
         _print_error(f"the output cannot be written: {error.strerror or error.errno}")
         raise SystemExit(OTHER) from None
 

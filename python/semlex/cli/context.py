@@ -6,13 +6,13 @@ import inspect
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from functools import wraps
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.markup import escape
 
 from semlex.cli.manual import set_server
-from semlex.cli.options import SharedOptions, expanded
+from semlex.cli.options import SharedOptions, expanded, parameters_of
 from semlex.cli.output import choosing, print_json, write_lines
 from semlex.cli.terminal import inform, is_verbose, messages, one_line, progress_bar, tell_interruption
 from semlex.errors import CollectionNotFoundError, ConfigurationError
@@ -128,16 +128,13 @@ class Context(SharedOptions):
         return replace(settings, collection=names[0], origins=settings.origins | {"collection": ONLY})
 
     def client(self, settings: Settings | None = None, *, with_models: bool = False) -> SyncClient:
-        """Return a client of the settings' server, without models unless they are wanted."""
+        """Return a client of the settings' server; `with_models` adds the embedding model and the reranker."""
         from semlex.retriever.synchronous import SyncClient
 
         chosen = settings or self.settings()
-        models: dict[str, Any] = {"embedding_model": "none", "use_reranking": False}
         if with_models:
-            options = chosen.retriever_options
-            names = (*MODEL[:-1], "reranker_model", "use_reranking", "models", "defaults", "file_limits")
-            models = {name: options[name] for name in names if name in options}
-        return SyncClient(**chosen.server_options, **models)
+            return SyncClient(**chosen.client_options | {"chat_model": None})
+        return SyncClient(**chosen.server_options, embedding_model="none", use_reranking=False)
 
     def collection_names(self, settings: Settings) -> list[str]:
         """Return the names of the collections on the server and in the schema that the settings name."""
@@ -157,12 +154,7 @@ class Context(SharedOptions):
             print_json(asdict(entry) if is_dataclass(entry) and not isinstance(entry, type) else entry)
 
 
-_OPTIONS = {
-    name: inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=Context.__dataclass_fields__[name].default
-    )
-    for name, annotation in get_type_hints(Context, include_extras=True).items()
-}
+_OPTIONS = parameters_of(Context)
 
 
 def with_context(*names: str | EllipsisType) -> Callable[[Callable[..., None]], Callable[..., None]]:

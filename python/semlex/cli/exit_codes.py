@@ -22,7 +22,7 @@ from semlex.errors import (
 )
 
 OTHER, REFUSED, DATABASE, MODEL, SOME_FILES, NO_COLLECTION, DEADLINE, INTERRUPTED = 1, 2, 3, 4, 5, 6, 7, 130
-STOPPED = 128  # of a process that a signal has ended: that and the signal's number
+STOPPED = 128  # plus the number of the signal that ended the process
 
 # The one table, of the help and of docs/reference/errors.md.
 MEANINGS = {
@@ -38,25 +38,19 @@ MEANINGS = {
 }
 EXIT_CODES = "\b\nExit codes:\n" + "\n".join(f"{code:5}  {meaning}" for code, meaning in MEANINGS.items()) + "\n"
 
-# The first class that an error belongs to decides.
-_CODES: tuple[tuple[type[SemlexError], int], ...] = (
-    (CollectionNotFoundError, NO_COLLECTION),
-    (SearchTimeoutError, DEADLINE),
-    (JobTimeoutError, DEADLINE),
-    (ModelError, MODEL),
-    (MissingExtraError, MODEL),
-    (EmbeddingsMissingError, MODEL),
-    (ValidationError, REFUSED),
-    (DuplicateError, REFUSED),
-    (DumpError, REFUSED),
-    (ConfigurationError, REFUSED),
-    (StoreError, DATABASE),
+# The first row with a class of the error decides.
+_CODES: tuple[tuple[tuple[type[SemlexError], ...], int], ...] = (
+    ((CollectionNotFoundError,), NO_COLLECTION),
+    ((SearchTimeoutError, JobTimeoutError), DEADLINE),
+    ((ModelError, MissingExtraError, EmbeddingsMissingError), MODEL),
+    ((ValidationError, DuplicateError, DumpError, ConfigurationError), REFUSED),
+    ((StoreError,), DATABASE),
 )
 
 
 def exit_code(error: SemlexError) -> int:
     """Return the exit code for an error."""
-    return next((code for kind, code in _CODES if isinstance(error, kind)), OTHER)
+    return next((code for kinds, code in _CODES if isinstance(error, kinds)), OTHER)
 
 
 def on_signals(received: list[int], end: Callable[[], object]) -> None:

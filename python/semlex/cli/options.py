@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
@@ -51,15 +51,10 @@ number = reader(float, "a number")
 
 def whole_number_between(minimum: int, maximum: int | None = None) -> Callable[[str | int], int]:
     """Return a parser for whole numbers with bounds."""
-    bounds = f"at least {minimum:,}" if maximum is None else f"between {minimum:,} and {maximum:,}"
-
-    def read(text: str | int) -> int:
-        value: int = whole_number(text)
-        if value < minimum or (maximum is not None and value > maximum):
-            raise typer.BadParameter(f"must be {bounds}; got {value:,}")
-        return value
-
-    return read
+    bounds = f"of at least {minimum:,}" if maximum is None else f"between {minimum:,} and {maximum:,}"
+    return reader(
+        int, f"a whole number {bounds}", lambda value: minimum <= value and (maximum is None or value <= maximum)
+    )
 
 
 seconds = reader(float, "a number of seconds, at least 0", lambda value: 0 <= value < math.inf)
@@ -104,6 +99,11 @@ def questions_of(words: Sequence[str], file: Path | None = None) -> list[str]:
         place = "on standard input" if str(file) == "-" else f"in {file}"
         raise ConfigurationError(f"no question {place}: give one per line, or one after the command")
     return found
+
+
+def without_none(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options whose value is not None: those that the command line names."""
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def agree(question: str, *, yes: bool) -> None:
@@ -212,9 +212,20 @@ def _runs(folder: Path | None) -> bool:
     return bool(server_status(folder)["running"])
 
 
+DOCUMENT = typer.Argument(
+    metavar="ID|DOC",
+    help="Document: a file, or a path as `semlex documents` lists it (its end is enough). Chunk: an id, or a path with "
+    "a line (keys.md:9).",
+)
 Reranker = Annotated[str | None, typer.Option("--reranker", help="Reranker: name, folder, term-overlap, none or auto.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 Source = Annotated[str | None, typer.Option("--source", autocompletion=source_names, help="Only this source.")]
+Allowed = Annotated[
+    list[Path] | None,
+    typer.Option(help="Folder that jobs may read, with everything below it; repeatable; default: none."),
+]
+Role = Annotated[str | None, typer.Option(help="Database role to use for everything.")]
+OnDuplicate = Annotated[str, typer.Option(help="For ids that are already stored: update, skip or fail.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object per line, and no progress.")]
 
 
@@ -396,6 +407,30 @@ class Flags:
         }
 
 
+def parameters_of(kind: type) -> dict[str, inspect.Parameter]:
+    """Return the parameters of a command that receives the fields of a dataclass, by name."""
+    defaults = kind.__dataclass_fields__
+    return {
+        name: inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=hint, default=defaults[name].default)
+        for name, hint in get_type_hints(kind, include_extras=True).items()
+    }
+
+
+@dataclass(frozen=True)
+class OptionsOf:
+    """Marks a parameter of a command that receives an instance of a dataclass, whose fields are options."""
+
+    kind: Any
+
+    def parameters(self) -> list[inspect.Parameter]:
+        """Return the parameters of the command, one for each field."""
+        return list(parameters_of(self.kind).values())
+
+    def given(self, typed: dict[str, Any]) -> Any:
+        """Take the fields' values out of a command's arguments; return the instance."""
+        return self.kind(**{name: typed.pop(name) for name in self.kind.__dataclass_fields__})
+
+
 def _parameter(one: Declared, known: Mapping[str, Declared]) -> inspect.Parameter:
     kind: Any = str | None
     options: dict[str, Any] = {"help": _text(one, known)}
@@ -479,11 +514,12 @@ def boosts_of(texts: Sequence[str]) -> list[tuple[FilterTree, float]]:
 
 
 def expanded(parameters: list[inspect.Parameter]) -> tuple[list[inspect.Parameter], Callable[[dict[str, Any]], None]]:
-    """Replace parameters marked with `Flags` by flags; also return a function that collects their values again."""
-    marked: dict[str, Flags] = {}
+    """Replace parameters marked with `Flags` or `OptionsOf`; also return a function that collects their values."""
+    marked: dict[str, Flags | OptionsOf] = {}
     found: list[inspect.Parameter] = []
     for parameter in parameters:
-        mark = next((one for one in getattr(parameter.annotation, "__metadata__", ()) if isinstance(one, Flags)), None)
+        extras = getattr(parameter.annotation, "__metadata__", ())
+        mark = next((one for one in extras if isinstance(one, (Flags, OptionsOf))), None)
         if mark is None:
             found.append(parameter)
         else:

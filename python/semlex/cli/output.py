@@ -24,7 +24,7 @@ from semlex.types.display import HEADING_SEPARATOR, shortened
 from semlex.types.documents import json_value, located
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from semlex.types.results import SearchResult, SearchResults
 
@@ -78,11 +78,11 @@ class Columns:
     _keys: dict[str, None] = field(default_factory=dict)
     _met: set[str] = field(default_factory=set)
 
-    # An object is printed if it has all of these keys; so hits and their summary are not mixed.
+    # An object is printed if it has all of these keys, so that hits and their summary are not mixed.
     def lines(self, value: dict[str, Any]) -> Iterator[str]:
         """Yield the lines to print for an object."""
         self._keys |= dict.fromkeys(value)
-        # How many there were of something is said where there was nothing, too.
+        # A summary comes even if there are no hits.
         self._has_rows |= value.get("type") != "summary"
         if any(name not in value and name.partition(".")[0] not in value for name in self.names):
             for warning in value.get("warnings") or ():
@@ -115,7 +115,11 @@ class Columns:
         """Yield the lines to print at the end; report keys that no object had."""
         if self._has_rows and not self._shown:
             unknown = [name for name in self.names if name.partition(".")[0] not in self._keys]
-            raise ConfigurationError(self._unknown(unknown) if unknown else self._apart())
+            raise ConfigurationError(
+                self._unknown(unknown)
+                if unknown
+                else f"--fields: no line of --json has all of {', '.join(self.names)}: choose keys of one kind of line"
+            )
         if self._shown and (never := [name for name in self.names if name not in self._met]):
             messages.print(f"note: {self._unknown(never)}", markup=False)
         yield from self._header()
@@ -128,9 +132,6 @@ class Columns:
         keys = list(self._keys)
         rest = f", and {len(keys) - SHOWN_NAMES:,} more (--json shows all)" if len(keys) > SHOWN_NAMES else ""
         return one_line(f"--fields: {'; '.join(told)}; fields: {', '.join(keys[:SHOWN_NAMES])}{rest}")
-
-    def _apart(self) -> str:
-        return f"--fields: no line of --json has all of {', '.join(self.names)}: choose keys of one kind of line"
 
 
 _chosen: ContextVar[Columns | None] = ContextVar("columns", default=None)
@@ -149,7 +150,7 @@ def choosing(names: str | None, *, as_json: bool, header: bool) -> Iterator[Colu
         return
     listed = tuple(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
     if not listed:
-        raise ConfigurationError("--fields names keys of --json, with commas between: --fields id,source_document")
+        raise ConfigurationError("--fields names no key: give keys of --json with commas, such as id,source_document")
     columns = Columns(listed, as_json, header)
     token = _chosen.set(columns)
     try:
@@ -173,7 +174,7 @@ def print_json(value: dict[str, Any]) -> None:
 
 
 def write_lines(lines: Iterable[str]) -> None:
-    """Write lines for programs, without changes."""
+    """Write lines to stdout unchanged, for programs."""
     for line in lines:
         sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
@@ -216,8 +217,7 @@ def print_results(results: SearchResults, *, as_json: bool) -> None:
         _print_hit(result, with_scores=with_details)
     if not results:
         output.print("nothing found")
-    for warning in results.warnings:
-        print_note(warning)
+    print_note(*results.warnings)
     if results:
         inform(f"[bold]{SUPPORT_TEXT[results.support]}[/bold]")
     if with_details:
@@ -245,10 +245,8 @@ def _print_hit(result: SearchResult, *, with_scores: bool) -> None:
 
 def print_statement(statement: str, results: SearchResults) -> None:
     """Print an SQL statement that contains hits; notes about the hits go to stderr."""
-    sys.stdout.write(f"{statement}\n")
-    sys.stdout.flush()
-    for warning in results.warnings:
-        print_note(warning)
+    write_lines([statement])
+    print_note(*results.warnings)
     if is_verbose():
         _print_search(results)
     _print_ways_on(results)
@@ -264,14 +262,17 @@ def _print_search(results: SearchResults) -> None:
     model = f" · {results.embedding_model}" if results.embedding_model else ""
     fusion = f" · fused by {results.fusion}" if results.fusion else ""
     rerank = f" · reranked by {results.reranker_model}" if results.reranker_model else ""
-    timings = ", ".join(f"{name} {milliseconds:.1f} ms" for name, milliseconds in results.timings.items())
-    inform(f"[dim]{results.mode} search{escape(model)}{fusion}{escape(rerank)} · {timings}[/dim]")
+    inform(f"[dim]{results.mode} search{escape(model)}{fusion}{escape(rerank)} · {timings_line(results.timings)}[/dim]")
+
+
+def timings_line(timings: Mapping[str, float]) -> str:
+    """Return the milliseconds of each stage on one line."""
+    return ", ".join(f"{name} {milliseconds:.1f} ms" for name, milliseconds in timings.items())
 
 
 def _print_ways_on(results: SearchResults) -> None:
     """Print the route of the question, and the command for the next page."""
-    if results.route is not None:
-        inform(f"[dim]route: {escape(one_line(str(results.route)))}[/dim]")
+    print_route(results)
     if results.next_cursor is not None:
         inform(f"[dim]next page: semlex search --after {results.next_cursor}[/dim]")
 
@@ -350,9 +351,23 @@ def _print_excerpt(result: SearchResult) -> None:
             output.print(Text(" " * INDENT).append_text(shown))
 
 
-def print_note(text: str) -> None:
-    """Print a note to stderr."""
-    messages.print(f"[yellow]note:[/yellow] {escape(text)}")
+def print_note(*texts: str) -> None:
+    """Print notes to stderr, each on one line."""
+    for text in texts:
+        messages.print(f"[yellow]note:[/yellow] {escape(one_line(text))}")
+
+
+def print_route(results: SearchResults) -> None:
+    """Print to stderr how the kind of the question was handled, if a route was chosen."""
+    if results.route is not None:
+        inform(f"[dim]route: {escape(one_line(str(results.route)))}[/dim]")
+
+
+def print_lines(lines: Mapping[str, object], width: int = 24) -> None:
+    """Print names and their values, each pair on one line; a value of None is left out."""
+    for name, value in lines.items():
+        if value is not None:
+            output.print(escape(one_line(f"{name:{width}} {value}")))
 
 
 def print_table(
@@ -380,13 +395,15 @@ def shown_count(number: int | None, *, estimated: bool = False) -> str:
 
 
 def check_place(path: Path, option: str) -> None:
-    """Refuse a path that no file can be written to, before any work."""
+    """Refuse the path of an output file, before any work, if it cannot be written."""
     try:
         fits = os.access(path.absolute().parent, os.W_OK | os.X_OK) and not path.is_dir()
     except OSError:
         fits = False
     if not fits:
-        raise ConfigurationError(f"{option}: {one_line(str(path))} is not a file that can be written")
+        raise ConfigurationError(
+            f"{option}: {one_line(str(path))} cannot be written: name a file in a folder that you can write to"
+        )
 
 
 def write_page(path: Path, page: str, option: str) -> None:

@@ -1,21 +1,21 @@
-"""Reports of indexing and syncs, as text or JSON, and of checkups, as text or as an HTML page without scripts."""
+"""Reports of indexing and syncs as text, and of checkups as text or as an HTML page without scripts."""
 
 from __future__ import annotations
 
 import shlex
-from dataclasses import asdict
 from html import escape as html
 from typing import TYPE_CHECKING
 
 from rich.markup import escape
 
-from semlex.cli.output import print_json, print_note
+from semlex.cli.output import print_note
 from semlex.cli.terminal import counted, inform, messages, one_line, output
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from semlex.ingest.progress import EnrichmentReport, IndexReport, SyncCounts, SyncPlan, SyncReport
+    from semlex.types.answers import Usage
     from semlex.types.checkups import AskedHeading, Checkup, CheckupCode, DocumentCheckup, LeftOut, Share
     from semlex.types.followed import TableSync
 
@@ -32,10 +32,10 @@ def skipped_line(skipped: Mapping[str, Mapping[str, int]]) -> str:
     by_extra: dict[str, dict[str, int]] = {}
     for suffix, count in formats.items():
         by_extra.setdefault(WITH_EXTRA.get(suffix.removeprefix("."), ""), {})[suffix] = count
-    parts = []
-    for extra, counts in sorted(by_extra.items(), reverse=True):  # those without an extra come last
-        reads = f' (pip install "semlex[{extra}]" reads them)' if extra else ""
-        parts.append(_counts(counts) + reads)
+    parts = [
+        _counts(counts) + (f' (to read them: pip install "semlex[{extra}]")' if extra else "")
+        for extra, counts in sorted(by_extra.items(), reverse=True)  # those without an extra come last
+    ]
     for reason in sorted(skipped.keys() - {"format"}, key=lambda one: (one != "ignored", one)):
         left_out = skipped[reason]
         said = _SAID.get(reason, reason)
@@ -59,11 +59,8 @@ def _names(counts: Mapping[str, int]) -> str:
 SHOWN_NAMES = 20
 
 
-def print_sync(report: SyncReport, *, as_json: bool) -> None:
+def print_sync(report: SyncReport) -> None:
     """Print what a sync did; for a dry run, what it would do."""
-    if as_json:
-        print_json(asdict(report))
-        return
     run = report.run
     if report.dry_run:
         for line in _lines(report.plan):
@@ -78,7 +75,7 @@ def print_sync(report: SyncReport, *, as_json: bool) -> None:
         planned = _told(report.plan.counts())
         print_note(f"the plan was not followed fully, because a file changed or could not be read; planned: {planned}")
     if report.plan.left_out:
-        shown = ", ".join(one_line(name.source_document) for name in report.plan.left_out[:SHOWN_NAMES])
+        shown = ", ".join(name.source_document for name in report.plan.left_out[:SHOWN_NAMES])
         count = counted(len(report.plan.left_out), "document")
         print_note(
             f"{count} of files that a pattern or an ignore file now excludes were kept: {shown}; "
@@ -107,11 +104,8 @@ def _lines(plan: SyncPlan) -> Iterator[str]:
 SHOWN_PROBLEMS = 20
 
 
-def print_table_sync(report: TableSync, *, as_json: bool) -> None:
+def print_table_sync(report: TableSync) -> None:
     """Print what a sync of a followed table did; for a dry run, what it would do."""
-    if as_json:
-        print_json(asdict(report))
-        return
     name = escape(one_line(report.name))
     unchanged = "" if report.unchanged is None else f", {report.unchanged:,} unchanged"
     rows = (
@@ -125,20 +119,21 @@ def print_table_sync(report: TableSync, *, as_json: bool) -> None:
             f"{rows}, {report.failed:,} failed; {counted(report.chunks, 'chunk')} written, {report.embedded:,} "
             f"embedded, {report.seconds:.1f} s"
         )
-    for warning in report.warnings:
-        print_note(one_line(warning))
-    for problem in report.problems[:SHOWN_PROBLEMS]:
-        line = one_line(f"{report.name}/{problem.key}: {problem.message}")
-        messages.print(f"[yellow]not stored:[/yellow] {escape(line)}")
-    if report.failed > SHOWN_PROBLEMS:
-        messages.print(f"… and {report.failed - SHOWN_PROBLEMS} more (semlex follow --list shows them)")
+    print_note(*report.warnings)
+    lines = [f"{report.name}/{problem.key}: {problem.message}" for problem in report.problems]
+    _print_first("not stored", lines, report.failed, "semlex follow --list shows them")
 
 
-def print_report(report: IndexReport, *, as_json: bool) -> None:
+def _print_first(title: str, lines: Sequence[str], number: int, remedy: str) -> None:
+    """Print the first lines below a title to stderr; if there are more, their number and how to see them."""
+    for line in lines[:SHOWN_PROBLEMS]:
+        messages.print(f"[yellow]{title}:[/yellow] {escape(one_line(line))}")
+    if number > SHOWN_PROBLEMS:
+        messages.print(f"… and {number - SHOWN_PROBLEMS} more ({remedy})")
+
+
+def print_report(report: IndexReport) -> None:
     """Print what an indexing run did."""
-    if as_json:
-        print_json(asdict(report))
-        return
     inform(
         f"{report.added:,} new, {report.changed:,} changed, {report.unchanged:,} unchanged, {report.failed:,} failed; "
         f"{counted(report.chunks, 'chunk')} written, {report.embedded:,} embedded, {report.seconds:.1f} s"
@@ -152,25 +147,28 @@ def print_report(report: IndexReport, *, as_json: bool) -> None:
     print_notes(report)
 
 
-def print_lines(report: EnrichmentReport) -> None:
+def usage_words(usage: Usage) -> str:
+    """Return how many tokens a language model read and wrote; "" if its server does not report that."""
+    if usage.prompt_tokens is None or usage.completion_tokens is None:
+        return ""
+    return f"{usage.prompt_tokens:,} tokens read, {usage.completion_tokens:,} written"
+
+
+def print_enrichment(report: EnrichmentReport) -> None:
     """Print how many chunks a language model has described."""
-    usage = report.usage
-    if usage.prompt_tokens is not None and usage.completion_tokens is not None:
-        told = f"; {usage.prompt_tokens:,} tokens read, {usage.completion_tokens:,} written"
-    else:
-        told = ""
-    chunks = counted(report.chunks, "chunk")
-    inform(f"{report.written:,} of {chunks} described by {escape(one_line(report.model))}{told}")
+    chunks, used = counted(report.chunks, "chunk"), usage_words(report.usage)
+    used = f"; {used}" if used else ""
+    inform(f"{report.written:,} of {chunks} described by {escape(one_line(report.model))}{used}")
     if lacking := report.failed + report.left:
         not_asked = f", {report.left:,} of them not tried" if report.left else ""
-        reason = one_line(report.first_failure or "")
         print_note(
-            f"{counted(lacking, 'chunk')} got no description{not_asked}: {reason}; semlex maintain enrich tries again"
+            f"{counted(lacking, 'chunk')} got no description{not_asked}: {report.first_failure or ''}; semlex maintain "
+            "enrich tries again"
         )
 
 
 def print_notes(report: IndexReport) -> None:
-    """Print notes about an indexing run or sync to stderr: repaired files, cut chunks, documents to split again."""
+    """Print to stderr what to know about an indexing run or sync: files left out or repaired, cut chunks, problems."""
     if report.skipped:
         inform(escape(one_line(skipped_line(report.skipped))))
     if report.repaired:
@@ -188,25 +186,21 @@ def print_notes(report: IndexReport) -> None:
             "again: semlex maintain rechunk --dry-run"
         )
     if report.enrichment is not None and report.enrichment.estimate is None:
-        print_lines(report.enrichment)
+        print_enrichment(report.enrichment)
     elif report.lines_kept:
         chunks, keep = counted(report.lines_kept, "chunk"), "keeps" if report.lines_kept == 1 else "keep"
         print_note(
             f"{chunks} {keep} the stored description; new chunks have none: semlex maintain enrich describes them"
         )
-    for warning in report.warnings:
-        print_note(one_line(warning))
+    print_note(*report.warnings)
     print_problems(report)
 
 
 def print_problems(report: IndexReport) -> None:
     """Print to stderr which files could not be read, and which have no text."""
     for title, problems in (("not read", report.problems), ("not found by any search", report.without_text)):
-        for problem in problems[:SHOWN_PROBLEMS]:
-            line = one_line(f"{problem.source_document}: {problem.message}")
-            messages.print(f"[yellow]{title}:[/yellow] {escape(line)}")
-        if len(problems) > SHOWN_PROBLEMS:
-            messages.print(f"… and {len(problems) - SHOWN_PROBLEMS} more (--json lists all)")
+        lines = [f"{problem.source_document}: {problem.message}" for problem in problems]
+        _print_first(title, lines, len(lines), "--json lists all")
 
 
 SHOWN_DOCUMENTS, SHOWN_HEADINGS, SHOWN_DOMINATING = 10, 3, 5
@@ -289,7 +283,7 @@ def print_checkup(told: Checkup) -> None:
         output.print(f"  {alone_words(told)}")
     output.print(f"  {counted(told.headings, 'heading')} in {counted(told.chunks, 'chunk')}")
     if left_out := "; ".join(left_out_words(told.left_out)):
-        output.print(f"  not asked: {left_out}")
+        output.print(f"  not searched: {left_out}")
     if told.reasons:
         output.print("\nWhy the other headings do not:")
         for code, number in told.reasons.items():
@@ -300,10 +294,14 @@ def print_checkup(told: Checkup) -> None:
         for one in told.dominating[:SHOWN_DOMINATING]:
             share = f"{one.share:.1%} of the hits for headings of other documents, {one.expected:.1%} of the chunks"
             output.print(f"  {escape(short(one.document))}: {share}")
-    for note in told.notes:
-        print_note(note)
+    print_note(*told.notes)
     embedded = f", {counted(told.embedded, 'chunk')} embedded again" if told.embedded else ""
     messages.print(f"[dim]{told.seconds:.1f} s{embedded}; nothing was written[/dim]")
+
+
+def _name(document: DocumentCheckup) -> str:
+    named = f"{document.source}: {document.document}" if document.source else document.document
+    return short(named or "(no name)")
 
 
 def _print_documents(told: Checkup) -> None:
@@ -313,8 +311,7 @@ def _print_documents(told: Checkup) -> None:
     missed = f"{counted(len(never), 'document')} of {len(told.documents):,}"
     output.print(f"\nIn {missed}, no searched heading finds its section:")
     for document in never[:SHOWN_DOCUMENTS]:
-        name = f"{document.source}: {document.document}" if document.source else document.document or "(no name)"
-        output.print(f"  {escape(short(name))}")
+        output.print(f"  {escape(_name(document))}")
         for one in document.missed[:SHOWN_HEADINGS]:
             output.print(f"    {escape(f'{short(one.heading)}: {heading_words(one)}')}")
         if len(document.missed) > SHOWN_HEADINGS:
@@ -381,7 +378,7 @@ def _summary(told: Checkup) -> Iterable[str]:
     parts = [depths, alone_words(told)] if told.alone else [depths]
     yield f"<p>{'; '.join(parts)}. Searched by: {html(told.mode)}{model}.</p>"
     left_out = "; ".join(left_out_words(told.left_out))
-    more = f" Not asked: {html(left_out)}." if left_out else ""
+    more = f" Not searched: {html(left_out)}." if left_out else ""
     yield f'<p class="dim">{counted(told.headings, "heading")} in {counted(told.chunks, "chunk")}.{more}</p>'
 
 
@@ -411,10 +408,9 @@ def _documents(title: str, documents: Sequence[DocumentCheckup]) -> Iterable[str
         return
     yield f"<h2>{title}: {counted(len(documents), 'document')}</h2>"
     for document in documents[:PAGE_DOCUMENTS]:
-        name = f"{document.source}: {document.document}" if document.source else document.document or "(no name)"
         missed = document.missed
         counts = f"{len(missed):,} of {counted(len(document.headings), 'heading')} missed"
-        yield f"<details open><summary>{html(short(name))} <span class=dim>{counts}</span></summary><ul>"
+        yield f"<details open><summary>{html(_name(document))} <span class=dim>{counts}</span></summary><ul>"
         for one in missed[:PAGE_HEADINGS]:
             yield f"<li>{html(short(one.heading))} <span class=dim>{html(heading_words(one))}</span></li>"
         if len(missed) > PAGE_HEADINGS:

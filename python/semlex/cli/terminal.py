@@ -17,7 +17,7 @@ from semlex.types.display import one_line as one_line  # noqa: PLC0414 - the com
 from semlex.types.display import printable as printable  # noqa: PLC0414 - the commands take it from here
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     from rich.segment import Segment
 
@@ -32,21 +32,17 @@ def counted(number: int, noun: str) -> str:
 class SafeConsole(Console):
     """A console that keeps control characters of texts from the terminal; its own styles and cursor movements stay."""
 
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Return the segments to print, with control characters in their texts escaped."""
-        return self._safe(super().render(renderable, options))
-
-    @staticmethod
-    def _safe(segments: Iterable[Segment]) -> Iterator[Segment]:
-        for segment in segments:
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        """Yield the segments to print, with control characters in their texts escaped."""
+        for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=printable(segment.text))
 
 
 class MessageConsole(SafeConsole):
-    """A console for messages, which completes the commands in them so that they can be typed."""
+    """A console for messages, which adds the server and the collection to the commands in them."""
 
     def print(self, *objects: Any, markup: bool | None = None, **options: Any) -> None:
-        """Print messages with complete commands."""
+        """Print messages whose commands can be typed as they are."""
         named = (with_server(one) if isinstance(one, str) else one for one in objects)
         super().print(*named, markup=markup, **options)
 
@@ -60,8 +56,9 @@ _quiet: ContextVar[bool] = ContextVar("quiet", default=False)
 _verbose: ContextVar[bool] = ContextVar("verbose", default=False)
 
 
-def set_quiet(quiet: bool) -> None:
-    """Turn the output of `inform` off or on."""
+def set_verbosity(*, verbose: bool, quiet: bool) -> None:
+    """Remember whether ``--verbose`` and ``--quiet`` were given."""
+    _verbose.set(verbose)
     _quiet.set(quiet)
 
 
@@ -70,13 +67,8 @@ def is_quiet() -> bool:
     return _quiet.get()
 
 
-def set_verbose(verbose: bool) -> None:
-    """Turn on or off the lines about settings that a collection ignores."""
-    _verbose.set(verbose)
-
-
 def is_verbose() -> bool:
-    """Return whether ``--verbose`` was given: settings that a collection ignores are printed."""
+    """Return whether ``--verbose`` was given: more is printed, such as the scores of hits."""
     return _verbose.get()
 
 
@@ -84,7 +76,7 @@ _interruption_told: ContextVar[bool] = ContextVar("interruption_told", default=F
 
 
 def tell_interruption(text: str = "interrupted") -> None:
-    """Print once, after Ctrl-C, what became of the work."""
+    """After Ctrl-C, print what became of the work; later calls print nothing."""
     if not _interruption_told.get():
         _interruption_told.set(True)
         inform(text)

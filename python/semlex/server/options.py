@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, get_args
 
 from semlex.errors import ConfigurationError
 from semlex.jobs.kinds import AllowedFolders
@@ -127,9 +127,3 @@ class ServeOptions:
     def bytes_of_a_caller(self) -> int:
         """Maximum bytes of one caller's request bodies in progress at a time."""
         return max(BYTES_IN_PROGRESS // CALLERS_SHARE, self.body_bytes, self.documents_bytes)
-
-
-def client_options(given: dict[str, Any], options: ServeOptions) -> dict[str, Any]:
-    """Return the arguments of the server's client, from those of a retriever and the server's options."""
-    kept = {name: value for name, value in given.items() if name not in ("collection", "calibration")}
-    return kept | {"max_connections": options.database_connections, "role": options.role}

@@ -16,7 +16,6 @@ from semlex.errors import ModelServerError, SemlexError, StoreError
 from semlex.retriever.client import Client
 from semlex.server.observability import Metrics
 from semlex.server.open_client import OpenClient
-from semlex.server.options import ServeOptions, client_options
 from semlex.server.tokens import Token, TokenFile, WatchedTokens
 
 if TYPE_CHECKING:
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 
     from starlette.types import Scope
 
+    from semlex.server.options import ServeOptions
     from semlex.settings.sources import WatchedSettings
     from semlex.settings.table import Settings
 
@@ -162,8 +162,8 @@ class ServerState:
 
     async def _opened(self, settings: Settings) -> OpenClient:
         """Open a client with the settings; raise its problem, if it has one that the client in use does not have."""
-        given = client_options(settings.retriever_options, self.options)
-        client = Client(**given, search_defaults=settings.search_options)
+        pool = {"max_connections": self.options.database_connections, "role": self.options.role}
+        client = Client(**settings.client_options, **pool, search_defaults=settings.search_options)
         try:
             await client.initialize()
             open_client = OpenClient(client, settings)

@@ -413,6 +413,13 @@ class Settings:
         )
 
     @property
+    def client_options(self) -> dict[str, Any]:
+        """Return the parameters of a client: those of a retriever that do not concern a single collection."""
+        return {
+            name: value for name, value in self.retriever_options.items() if name not in ("collection", "calibration")
+        }
+
+    @property
     def search_options(self) -> SearchDefaults:
         """Return the defaults of searches, by the names of `SearchDefaults`."""
         # Without a mode, a search is hybrid if it can be.

@@ -190,7 +190,7 @@ LINES = [
     Typed("search --queries none.txt", 2, ("no question in none.txt",)),
     # A shell opens no collection before its options are checked.
     Typed("shell --mode x -c nope", 2, ("'--mode': must be vector, keyword or hybrid; got 'x'",)),
-    Typed("shell --top-k 0 -c nope", 2, ("--top-k must be between 1 and 1,000; got 0",)),
+    Typed("shell --top-k 0 -c nope", 2, ("--top-k must be a whole number between 1 and 1,000; got 0",)),
     # --- mistakes whose remedies leave that collection as it is, or make another
     Typed("index docs -c 'my docs'", 2, ("collection", "a-z", "my_docs"), "index docs -c my_docs"),
     Typed("index dcos", 2, ("dcos", "no such file"), "index docs"),

@@ -74,7 +74,7 @@ def test_a_wrong_command_says_what_to_type(handbook):
         (":", ":help lists the commands"),
         (":mode both", ":mode takes vector, keyword, hybrid; got 'both'"),
         (":top", "must be a whole number; got ''"),
-        (":top 0", "must be between 1 and 1,000; got 0"),
+        (":top 0", "must be a whole number between 1 and 1,000; got '0'"),
     ):
         done = piped(handbook, line)
         assert (done.returncode, done.stdout) == (2, ""), line

@@ -365,10 +365,10 @@ def test_eval_of_an_existing_collection_in_json(semlex, shell):
 def test_refusals_leave_nothing(semlex, tmp_path):
     for arguments, code, words in (
         (("nowhere",), 2, "nowhere does not exist"),
-        ((WORKSHOP, "--k", 0), 2, "'--k' / '-k': must be between 1 and 1,000; got 0"),
-        ((WORKSHOP, "--k", 1001), 2, "'--k' / '-k': must be between 1 and 1,000; got 1,001"),
-        ((WORKSHOP, "--limit-queries", "few"), 2, "'--limit-queries': must be a whole number; got 'few'"),
-        (("tune", WORKSHOP, "--folds", 1), 2, "'--folds': must be at least 2; got 1"),
+        ((WORKSHOP, "--k", 0), 2, "'--k' / '-k': must be a whole number between 1 and 1,000; got '0'"),
+        ((WORKSHOP, "--k", 1001), 2, "'--k' / '-k': must be a whole number between 1 and 1,000; got '1001'"),
+        ((WORKSHOP, "--limit-queries", "few"), 2, "'--limit-queries': must be a whole number of at least 1; got 'few'"),
+        (("tune", WORKSHOP, "--folds", 1), 2, "'--folds': must be a whole number of at least 2; got '1'"),
         ((WORKSHOP, "--run", "nowhere/run.txt"), 2, "folder nowhere does not exist"),
         (("--collection", "x"), 2, "--queries and --qrels"),
         ((WORKSHOP, "--fusion", "magic"), 2, "--fusion must be one of"),

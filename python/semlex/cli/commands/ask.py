@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +11,8 @@ from rich.markup import escape
 from semlex.cli.commands.search import Question
 from semlex.cli.context import READER, Context, with_context
 from semlex.cli.options import Flags, questions_of
-from semlex.cli.output import number, print_json, print_note, summary_object
+from semlex.cli.output import number, print_json, print_note, print_route, summary_object, timings_line, write_lines
+from semlex.cli.reports import usage_words
 from semlex.cli.terminal import counted, inform, one_line, output, printable
 
 if TYPE_CHECKING:
@@ -92,18 +92,14 @@ def _print_end(answer: Answer) -> None:
         lines.append(f"  [dim]{escape(one_line(line + quote))}[/dim][yellow]{verdict}[/yellow]")
     for line in dict.fromkeys(lines):
         output.print(line)
-    for warning in answer.warnings:
-        print_note(warning)
+    print_note(*answer.warnings)
     wrote = "passages of the documents, not an answer" if answer.model is None else f"written by {answer.model}"
-    counted = [answer.usage.prompt_tokens, answer.usage.completion_tokens]
-    usage = "" if None in counted else f" · {counted[0]:,} tokens read, {counted[1]:,} written"
     if answer.sentences:
         how = "" if answer.documented is None else f"documented {number(answer.documented, 2)} · "
-        inform(f"[dim]{how}{escape(one_line(wrote))}{usage}[/dim]")
-    if answer.context.results.route is not None:
-        inform(f"[dim]route: {escape(one_line(str(answer.context.results.route)))}[/dim]")
-    timings = ", ".join(f"{name} {milliseconds:.1f} ms" for name, milliseconds in answer.timings.items())
-    inform(f"[dim]{timings}[/dim]")
+        usage = usage_words(answer.usage)
+        inform(f"[dim]{how}{escape(one_line(wrote))}{f' · {usage}' if usage else ''}[/dim]")
+    print_route(answer.context.results)
+    inform(f"[dim]{timings_line(answer.timings)}[/dim]")
 
 
 @with_context("collection", ..., *READER, "embedding_model", "device", "tokenizer", "reranker_model", "chat_model")
@@ -126,11 +122,8 @@ def context(
 def _show_context(made: Passages) -> None:
     """Print the text unchanged to stdout, for a pipe, and everything else to stderr."""
     if made.text:
-        sys.stdout.write(printable(made.text) + "\n")
-        sys.stdout.flush()
-    for warning in made.warnings:
-        print_note(warning)
-    if made.results.route is not None:
-        inform(f"[dim]route: {escape(one_line(str(made.results.route)))}[/dim]")
+        write_lines([printable(made.text)])
+    print_note(*made.warnings)
+    print_route(made.results)
     left_out = f"; {counted(len(made.left_out), 'hit')} left out" if made.left_out else ""
     inform(f"[dim]{counted(len(made.sources), 'passage')}, {counted(made.tokens, 'token')}{left_out}[/dim]")

@@ -146,5 +146,4 @@ def _show_transfer(report: TransferReport, done: str) -> None:
         f"{counted(report.chunks, 'chunk')}, {counted(report.vectors, 'vector')}, "
         f"{counted(report.documents, 'document')}, {report.bytes / MIB:,.1f} MiB in {report.seconds:.1f} s"
     )
-    for warning in report.warnings:
-        print_note(warning)
+    print_note(*report.warnings)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import sys
-from contextlib import ExitStack, nullcontext, suppress
-from dataclasses import asdict
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,8 +16,20 @@ from rich.markup import escape
 from semlex.cli.context import MODEL, NEW, READER, SERVER, Context, with_context
 from semlex.cli.exit_codes import SOME_FILES
 from semlex.cli.groups import group_with_default
-from semlex.cli.options import Flags, Source, Yes, agree, existing_paths, read_lines, source_names
-from semlex.cli.output import print_json, print_note
+from semlex.cli.options import (
+    DOCUMENT,
+    Flags,
+    OnDuplicate,
+    OptionsOf,
+    Source,
+    Yes,
+    agree,
+    existing_paths,
+    read_lines,
+    source_names,
+    without_none,
+)
+from semlex.cli.output import print_lines, print_note, write_lines
 from semlex.cli.terminal import counted, inform, messages, one_line, output, printable, resumable
 from semlex.errors import ConfigurationError
 from semlex.ingest.progress import DeleteReport, TableImport
@@ -115,17 +126,12 @@ def documents(context: Context, *, source: Source = None) -> None:
     """
     with context.opened() as retriever:
         found = retriever.documents.list(source)
-    print_documents(found, as_json=context.as_json)
+    read = [{"type": "document", **asdict(one)} for one in found.documents]
+    unread = [{"type": "problem", **problem} for problem in found.problems]
+    context.emit(read + unread, lambda: _print_documents(found))
 
 
-def print_documents(found: DocumentStates, *, as_json: bool) -> None:
-    """Print documents, then the files that the last run could not read."""
-    if as_json:
-        for one in found.documents:
-            print_json({"type": "document", **asdict(one)})
-        for problem in found.problems:
-            print_json({"type": "problem", **problem})
-        return
+def _print_documents(found: DocumentStates) -> None:
     for one in found.documents:
         written = f"{one.written_at:%Y-%m-%d %H:%M}"
         encoding = f"  {one.encoding}" if one.encoding else ""
@@ -136,13 +142,6 @@ def print_documents(found: DocumentStates, *, as_json: bool) -> None:
     for problem in found.problems:
         name, code = one_line(problem["source_document"]), one_line(problem["code"])
         messages.print(f"[yellow]not read by the last run:[/yellow] {escape(name)}: {escape(code)}")
-
-
-DOCUMENT = typer.Argument(
-    metavar="ID|DOC",
-    help="Document: a file, or a path as `semlex documents` lists it (its end is enough). Chunk: an id, or a path with "
-    "a line (keys.md:9).",
-)
 
 
 LINE_WIDTH = 6
@@ -156,12 +155,11 @@ def show(context: Context, document: Annotated[str, DOCUMENT]) -> None:
         found = retriever.documents.get(document)
 
     def print_text() -> None:
-        sys.stdout.write(printable(found.text) + "\n")
-        sys.stdout.flush()
+        write_lines([printable(found.text)])
         inform(f"[dim]{escape(one_line(found.name))}, {counted(len(found.chunks), 'chunk')}[/dim]")
 
     context.emit(found.to_dict(), print_text)
-    _print_notes(found.notes)
+    print_note(*found.notes)
 
 
 @documents_app.command()
@@ -170,12 +168,8 @@ def outline(context: Context, document: Annotated[str, DOCUMENT]) -> None:
     """Print the headings of a document with their lines."""
     with context.opened() as retriever:
         found = retriever.documents.outline(document)
-    if context.as_json:
-        for heading in found.to_dict()["headings"]:
-            print_json(heading)
-    else:
-        _print_outline(found)
-    _print_notes(found.notes)
+    context.emit(found.to_dict()["headings"], lambda: _print_outline(found))
+    print_note(*found.notes)
 
 
 def _print_outline(found: Outline) -> None:
@@ -186,24 +180,16 @@ def _print_outline(found: Outline) -> None:
         inform(f"{escape(one_line(found.name))} has no headings")
 
 
-def _print_notes(notes: tuple[str, ...]) -> None:
-    for note in notes:
-        print_note(one_line(note))
-
-
-FILES = typer.Argument(metavar="FILE…", help="JSON Lines, one document per line; - is standard input.")
-
-
 @documents_app.command()
 @with_context("collection", ..., *SERVER, *MODEL, *NEW)
 def add(
     context: Context,
-    files: Annotated[list[Path], FILES],
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE…", help="JSON Lines, one document per line; - is standard input.")
+    ],
     *,
     texts: Annotated[bool, typer.Option("--texts", help="Treat each line as the text of a document.")] = False,
-    on_duplicate: Annotated[
-        str, typer.Option(help="For ids that are already stored: update, skip or fail.")
-    ] = "update",
+    on_duplicate: OnDuplicate = "update",
 ) -> None:
     """Add documents, each as one chunk: lines of JSON such as {"content": "…", "id": "a", "metadata": {"year": 2024}}.
 
@@ -243,21 +229,52 @@ def _documents(path: Path, *, as_texts: bool) -> list[Document]:
 
 
 TABLE_FILES = (".parquet", ".jsonl", ".ndjson")
-
-
 SHOWN_KEYS = 20
-
-
 SHOWN_PROBLEMS = 10
-
-
 HOW_TO_GO_ON = (
     "[dim]the model of these vectors is unknown: search by words, or with your own query vectors; if semlex can "
     "run the model that made them, import them into a new collection with --model NAME to search by questions[/dim]"
 )
-
-
 LAYOUTS = "langchain-postgres, langchain-pgvector, llama-index, haystack or pgvector (any other table)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """The options that say which columns or fields of rows are imported, by the names of `Tables.import_table`."""
+
+    layout: Annotated[
+        str | None, typer.Option("--from", show_default="by their columns", help=f"For tables: {LAYOUTS}.")
+    ] = None
+    source_url: Annotated[
+        str | None,
+        typer.Option(
+            "--source-database", show_default="the collection's", help="For tables: libpq URL of their database."
+        ),
+    ] = None
+    source_schema: Annotated[str | None, typer.Option(show_default="public", help="For tables: their schema.")] = None
+    text_field: Annotated[
+        str | None, typer.Option(show_default="the layout's, else text", help="Field of the text.")
+    ] = None
+    vector_field: Annotated[
+        str | None, typer.Option(show_default="the layout's, else vector", help="Field of the vector.")
+    ] = None
+    id_field: Annotated[
+        str | None,
+        typer.Option(show_default="the layout's, else id if there is one", help="Field that identifies a row."),
+    ] = None
+    metadata_fields: Annotated[
+        list[str] | None,
+        typer.Option("--metadata-field", show_default="all others", help="Field to keep as metadata; repeatable."),
+    ] = None
+    metadata_field: Annotated[
+        str | None,
+        typer.Option(
+            "--merged-field",
+            show_default="the layout's, else metadata",
+            help="Field that contains an object; the keys of the object become metadata.",
+        ),
+    ] = None
+    on_duplicate: OnDuplicate = "update"
 
 
 @documents_app.command("import")
@@ -269,38 +286,7 @@ def import_rows(
         typer.Argument(help="Parquet or JSON Lines files, or folders of them; or tables of other libraries."),
     ],
     *,
-    layout: Annotated[
-        str | None, typer.Option("--from", show_default="by their columns", help=f"For tables: {LAYOUTS}.")
-    ] = None,
-    source_database: Annotated[
-        str | None, typer.Option(show_default="the collection's", help="For tables: libpq URL of their database.")
-    ] = None,
-    source_schema: Annotated[str | None, typer.Option(show_default="public", help="For tables: their schema.")] = None,
-    text_field: Annotated[
-        str | None, typer.Option(show_default="the layout's, else text", help="Field of the text.")
-    ] = None,
-    vector_field: Annotated[
-        str | None, typer.Option(show_default="the layout's, else vector", help="Field of the vector.")
-    ] = None,
-    id_field: Annotated[
-        str | None,
-        typer.Option(show_default="the layout's, else id if there is one", help="Field that identifies a row."),
-    ] = None,
-    metadata_fields: Annotated[
-        list[str] | None,
-        typer.Option("--metadata-field", show_default="all others", help="Field to keep as metadata; repeatable."),
-    ] = None,
-    metadata_field: Annotated[
-        str | None,
-        typer.Option(
-            "--merged-field",
-            show_default="the layout's, else metadata",
-            help="Field that contains an object; the keys of the object become metadata.",
-        ),
-    ] = None,
-    on_duplicate: Annotated[
-        str, typer.Option(help="For ids that are already stored: update, skip or fail.")
-    ] = "update",
+    rows: Annotated[Rows, OptionsOf(Rows)],
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="For tables: read all rows, report what would be skipped, write nothing.")
     ] = False,
@@ -309,26 +295,15 @@ def import_rows(
 
     Nothing is split or embedded. An argument that is neither a file nor a folder is a table name.
     """
-    of_tables: dict[str, Any] = {"layout": layout, "source_url": source_database, "source_schema": source_schema}
-    named = {name: value for name, value in of_tables.items() if value is not None}
-    fields = {
-        "text_field": text_field,
-        "vector_field": vector_field,
-        "id_field": id_field,
-        "metadata_fields": metadata_fields or None,
-        "metadata_field": metadata_field,
-    }
-    given: dict[str, Any] = {name: value for name, value in fields.items() if value is not None} | {
-        "on_duplicate": on_duplicate
-    }
+    given = without_none(asdict(rows))
     settings = context.settings()
     has_model = settings.is_set("embedding_model")
     if not has_model:
-        # Their vectors are somebody else's; which model made them is the user's to say.
+        # Another program made the vectors; only the user knows with which model.
         settings = context.settings(embedding_model="none")
     settings = context.with_only_collection(settings)
-    if named or _are_tables(sources):
-        skipped = _import_tables(context, settings, [str(source) for source in sources], named | given, dry_run=dry_run)
+    if given.keys() & {"layout", "source_url", "source_schema"} or _are_tables(sources):
+        skipped = _import_tables(context, settings, sources, given, dry_run=dry_run)
         if not (has_model or dry_run or context.as_json):
             inform(HOW_TO_GO_ON)
         if skipped:
@@ -357,21 +332,20 @@ def _are_tables(sources: list[Path]) -> bool:
 
 
 def _import_tables(
-    context: Context, settings: Settings, names: list[str], options: dict[str, Any], *, dry_run: bool
+    context: Context, settings: Settings, names: Sequence[Path], options: dict[str, Any], *, dry_run: bool
 ) -> int:
     """Import tables; return how many of their rows were skipped."""
     skipped = 0
     with ExitStack() as stack:
-        stack.enter_context(nullcontext() if dry_run else resumable())
         if dry_run:
-            options |= {"dry_run": True}
             client = stack.enter_context(context.client(settings))
             collection: SyncCollection = client.collection(settings.collection)
         else:
+            stack.enter_context(resumable())
             collection = stack.enter_context(context.opened(settings, create=True))
         for name in names:
             with context.progress() as progress:
-                report = collection.tables.import_table(name, **options, progress=progress)
+                report = collection.tables.import_table(str(name), **options, dry_run=dry_run, progress=progress)
             skipped += report.skipped
             context.emit(report, partial(_show_table, report, dry_run=dry_run))
     return skipped
@@ -381,8 +355,7 @@ def _show_load(report: LoadReport) -> None:
     left = report.rows - report.written
     rest = f", {left:,} unchanged or repeated" if left else ""
     inform(f"{counted(report.written, 'row')} stored{rest} in {report.seconds:.1f} s")
-    for warning in report.warnings:
-        print_note(warning)
+    print_note(*report.warnings)
 
 
 def _show_table(report: TableImport, *, dry_run: bool) -> None:
@@ -399,27 +372,25 @@ def _show_table(report: TableImport, *, dry_run: bool) -> None:
         messages.print(f"[yellow]{'would be ' if dry_run else ''}skipped:[/yellow] {escape(one_line(str(problem)))}")
     if len(report.problems) > SHOWN_PROBLEMS:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in report.reasons.items())
-        print_note(f"skipped in total: {one_line(reasons)}; --json names the first {len(report.problems):,}")
+        print_note(f"skipped in total: {reasons}; --json names the first {len(report.problems):,}")
     if report.repeated:
         print_note(f"{counted(report.repeated, 'earlier row')} with a repeated id: only the last row is stored")
     for column, count in report.left_out.items():
-        print_note(f"the column {one_line(column)!r} is not imported; {counted(count, 'row')} have a value in it")
-    for warning in report.warnings:
-        print_note(warning)
+        print_note(f"the column {column!r} is not imported; {counted(count, 'row')} have a value in it")
+    print_note(*report.warnings)
 
 
 def _show_found(report: TableImport) -> None:
     keys = report.metadata_keys
-    shown = ", ".join(one_line(key) for key in keys[:SHOWN_KEYS]) or "none"
+    shown = ", ".join(keys[:SHOWN_KEYS]) or "none"
     more = f" and {len(keys) - SHOWN_KEYS:,} more" if len(keys) > SHOWN_KEYS else ""
     lines = {
-        "table": f"{one_line(report.table)}, of the layout {report.layout}",
+        "table": f"{report.table}, of the layout {report.layout}",
         "rows": f"{report.rows:,}, of which {report.skipped:,} would be skipped",
         "vectors": f"{report.vector_type}, {report.dimensions or 'no'} dimensions",
         "metadata": shown + more,
     }
-    for name, value in lines.items():
-        output.print(f"{name:<10}{escape(value)}")
+    print_lines(lines, 9)
 
 
 @documents_app.command()
@@ -483,10 +454,7 @@ def chunks(
         limits=settings.file_limits,
     ):
         failed += file.problem is not None and not file.is_skipped
-        if context.as_json:
-            print_json(asdict(file))
-        else:
-            _print_file(file)
+        context.emit(file, partial(_print_file, file))
     if failed:
         raise typer.Exit(SOME_FILES)
 

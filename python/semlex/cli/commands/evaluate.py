@@ -14,8 +14,8 @@ from rich.markup import escape
 
 from semlex.cli.context import MODEL, SERVER, Context, with_context
 from semlex.cli.groups import group_with_default
-from semlex.cli.options import INT, Flags, Reranker, agree, integer, whole_number_between
-from semlex.cli.output import check_place, print_json, print_note, write_page
+from semlex.cli.options import INT, Flags, OptionsOf, Reranker, agree, integer, whole_number_between
+from semlex.cli.output import check_place, print_lines, print_note, write_page
 from semlex.cli.reports import checkup_page, print_checkup
 from semlex.cli.terminal import counted, inform, messages, one_line, output
 from semlex.errors import ConfigurationError, PrivilegeError
@@ -23,53 +23,40 @@ from semlex.types.checkups import MAX_SAMPLE, MAX_SEED
 from semlex.types.queries import MAX_TOP_K
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from semlex.evaluation import CalibrationReport, JudgedSet, Report, TuningReport
     from semlex.ingest.progress import Progress
     from semlex.retriever.postgres import PostgreSQLRetriever
-    from semlex.types.documents import Document
-
-    OnProgress = Callable[[Progress], None]
-    from collections.abc import Sequence
-
     from semlex.types.query_log import LoggedQuery, QueryLogSummary
 
+    OnProgress = Callable[[Progress], None]
+
 Measured = TypeVar("Measured")
-
-
 evaluation_app = typer.Typer(help=__doc__, cls=group_with_default("run"))
 
-Folder = Annotated[
-    Path | None,
-    typer.Argument(help="Folder of a judged set: corpus.jsonl, queries.jsonl, qrels.tsv (BEIR), or TREC's files."),
-]
-ExistingCollection = Annotated[
-    str | None,
-    typer.Option("--collection", "-c", help="Measure this collection; nothing is written, and the corpus is not read."),
-]
-Queries = Annotated[Path | None, typer.Option("--queries", help="File of the queries, instead of the folder's.")]
-Qrels = Annotated[Path | None, typer.Option("--qrels", help="File of the judgements, instead of the folder's.")]
 K = Annotated[int, integer("Number of hits that are judged: k of nDCG@k.", "--k", "-k", between=(1, MAX_TOP_K))]
-LimitQueries = Annotated[
-    int | None, integer("Measure a random sample of this many queries.", "--limit-queries", between=(1,))
-]
-Keep = Annotated[bool, typer.Option("--keep", help="Keep the collection that is made from the corpus.")]
+Folds = Annotated[int, integer("Parts of the queries for cross-validation.", between=(2,))]
 
 
-@dataclass(frozen=True, slots=True)
-class _Target:
-    """The collection or judged set to measure, and the options."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """The options that name what is measured: a judged set, or a collection with queries and judgements."""
 
-    context: Context
-    folder: Path | None
-    collection: str | None
-    queries: Path | None
-    qrels: Path | None
-    limit_queries: int | None
-    keep: bool
-    reranking: dict[str, Any]
-    needs_model: str = ""
+    folder: Annotated[
+        Path | None,
+        typer.Argument(help="Folder of a judged set: corpus.jsonl, queries.jsonl, qrels.tsv (BEIR), or TREC's files."),
+    ] = None
+    collection: Annotated[
+        str | None,
+        typer.Option(
+            "--collection", "-c", help="Measure this collection; nothing is written, and the corpus is not read."
+        ),
+    ] = None
+    queries: Annotated[Path | None, typer.Option(help="File of the queries, instead of the folder's.")] = None
+    qrels: Annotated[Path | None, typer.Option(help="File of the judgements, instead of the folder's.")] = None
+    limit_queries: Annotated[int | None, integer("Measure a random sample of this many queries.", between=(1,))] = None
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the collection that is made from the corpus.")] = False
 
     def judged_set(self, *, unanswerable: bool = False) -> JudgedSet:
         """Read the queries and their judgements."""
@@ -81,44 +68,48 @@ class _Target:
             self.folder, queries=self.queries, judgements=self.qrels, unanswerable=unanswerable
         ).limited(self.limit_queries)
 
-    def measured(self, measure: Callable[[PostgreSQLRetriever, OnProgress | None], Awaitable[Measured]]) -> Measured:
-        """Return the result of `measure` on the opened collection."""
+    def measured(
+        self,
+        context: Context,
+        measure: Callable[[PostgreSQLRetriever, OnProgress | None], Awaitable[Measured]],
+        *,
+        needs_model: str = "",
+        **settings: Any,
+    ) -> Measured:
+        """Return the result of `measure` on the opened collection; `settings` take precedence over the command's."""
 
         async def work() -> Measured:
-            async with self._opened() as retriever:
-                with self.context.progress() as progress:
+            async with self._opened(context, needs_model, settings) as retriever:
+                with context.progress() as progress:
                     return await measure(retriever, progress)
 
         import asyncio
 
         return asyncio.run(work())
 
-    def _documents(self) -> list[Document]:
-        """Return the documents of the corpus; none if an existing collection is measured."""
-        from semlex.evaluation.datasets import read_corpus
-
-        return [] if self.collection is not None or self.folder is None else list(read_corpus(self.folder))
-
     @asynccontextmanager
-    async def _opened(self) -> AsyncIterator[PostgreSQLRetriever]:
+    async def _opened(
+        self, context: Context, needs_model: str, given: dict[str, Any]
+    ) -> AsyncIterator[PostgreSQLRetriever]:
         """Open the collection to measure: the named one, or a temporary one with the corpus, dropped at the end."""
+        from semlex.evaluation.datasets import read_corpus
         from semlex.retriever.postgres import PostgreSQLRetriever
 
-        documents = self._documents()
+        documents = [] if self.collection is not None or self.folder is None else list(read_corpus(self.folder))
         name = self.collection or f"eval_{secrets.token_hex(6)}"
-        settings = self.context.settings(collection=name, **self.reranking)
-        options = settings.retriever_options | {"calibration": None}  # that of a file measures nothing
+        settings = context.settings(collection=name, **given)
+        options = settings.retriever_options | {"calibration": None}  # a calibration from a file is not measured
         async with PostgreSQLRetriever(**options, create=self.collection is None) as retriever:
-            if not self.context.as_json:
+            if not context.as_json:
                 inform(f"[dim]{escape(retriever.embedding_choice)}[/dim]")
             if self.collection is not None:
                 yield retriever
                 return
             loaded = False
             try:
-                if self.needs_model and retriever.embedder is None:
-                    raise ConfigurationError(f"{self.needs_model}; no embedding model is open")
-                with self.context.progress() as progress:
+                if needs_model and retriever.embedder is None:
+                    raise ConfigurationError(f"{needs_model}, and no embedding model is open: name one with --model")
+                with context.progress() as progress:
                     await retriever.add_documents(documents, progress=progress)
                 loaded = True
                 yield retriever
@@ -133,11 +124,8 @@ class _Target:
 @with_context(*SERVER, *MODEL, "language", "chat_model")
 def measure(
     context: Context,
-    folder: Folder = None,
     *,
-    collection: ExistingCollection = None,
-    queries: Queries = None,
-    qrels: Qrels = None,
+    target: Annotated[Target, OptionsOf(Target)],
     k: K = 10,
     fusion: Annotated[list[str] | None, typer.Option(help="Fusion to measure; repeatable; default: all.")] = None,
     rerank: Annotated[
@@ -149,8 +137,6 @@ def measure(
         Path | None,
         typer.Option(help="Write TREC run files with this name; the name of the system is added before the suffix."),
     ] = None,
-    limit_queries: LimitQueries = None,
-    keep: Keep = False,
 ) -> None:
     """Measure vector search, keyword search, every fusion and the reranker with judged queries.
 
@@ -164,14 +150,11 @@ def measure(
     route: Any = options.get("route")
     check_route(route)
     fusion = ["score" if name == OLD_SCORE else name for name in fusion or ()]
-    unknown = sorted(set(fusion) - set(FUSIONS))
-    if unknown:
+    if unknown := sorted(set(fusion) - set(FUSIONS)):
         raise ConfigurationError(f"--fusion must be one of {', '.join(FUSIONS)}; got {', '.join(unknown)}")
     if run is not None and not run.parent.is_dir():
         raise ConfigurationError(f"--run: folder {run.parent} does not exist")
     fusions = [name for name in FUSIONS if not fusion or name in fusion]
-    reranking = {"reranker_model": reranker, "use_reranking": rerank}
-    target = _Target(context, folder, collection, queries, qrels, limit_queries, keep, reranking)
     judged = target.judged_set()
 
     async def work(retriever: PostgreSQLRetriever, progress: OnProgress | None) -> Report:
@@ -180,8 +163,8 @@ def measure(
             retriever, texts, judgements, k=k, fusions=fusions, rerank=rerank, route=route, progress=progress
         )
 
-    report = target.measured(work)
-    print_evaluation(report, judged.left_out, as_json=context.as_json)
+    report = target.measured(context, work, reranker_model=reranker, use_reranking=rerank)
+    context.emit(_objects(report, judged.left_out), lambda: print_evaluation(report, judged.left_out))
     if run is not None:
         for name, system in report.systems.items():
             write_run(run.with_name(f"{run.stem}.{name}{run.suffix}"), system.run, name)
@@ -191,15 +174,10 @@ def measure(
 @with_context(*SERVER, *MODEL, "language")
 def tune_weight(
     context: Context,
-    folder: Folder = None,
     *,
-    collection: ExistingCollection = None,
-    queries: Queries = None,
-    qrels: Qrels = None,
+    target: Annotated[Target, OptionsOf(Target)],
     k: K = 10,
-    folds: Annotated[int, integer("Parts of the queries for cross-validation.", between=(2,))] = 5,
-    limit_queries: LimitQueries = None,
-    keep: Keep = False,
+    folds: Folds = 5,
 ) -> None:
     """Suggest the weight of the vector search in the fusion, and tell how far to trust the suggestion.
 
@@ -208,16 +186,12 @@ def tune_weight(
     """
     from semlex.evaluation import tune
 
-    reranking = {"use_reranking": False}
-    target = _Target(
-        context, folder, collection, queries, qrels, limit_queries, keep, reranking, "tuning needs both searches"
-    )
     judged = target.judged_set()
 
     async def work(retriever: PostgreSQLRetriever, progress: OnProgress | None) -> TuningReport:
         return await tune(retriever, judged.queries, judged.judgements, k=k, folds=folds, progress=progress)
 
-    report = target.measured(work)
+    report = target.measured(context, work, needs_model="tuning needs both searches", use_reranking=False)
     value = asdict(report) | {"warnings": [*judged.left_out, *report.warnings]}
     context.emit(value, lambda: print_tuning(report, judged.left_out))
 
@@ -226,19 +200,14 @@ def tune_weight(
 @with_context(*SERVER, *MODEL, "language")
 def calibrate_confidence(
     context: Context,
-    folder: Folder = None,
     *,
-    collection: ExistingCollection = None,
-    queries: Queries = None,
-    qrels: Qrels = None,
+    target: Annotated[Target, OptionsOf(Target)],
     depth: Annotated[int, integer("Number of hits of each query to learn from.", between=(1, MAX_TOP_K))] = 10,
-    folds: Annotated[int, integer("Parts of the queries for cross-validation.", between=(2,))] = 5,
+    folds: Folds = 5,
     file: Annotated[
         Path | None, typer.Option("--output", help="Write the calibration into this file instead of the collection.")
     ] = None,
     drop: Annotated[bool, typer.Option("--drop", help="Drop the calibration of --collection.")] = False,
-    limit_queries: LimitQueries = None,
-    keep: Keep = False,
 ) -> None:
     """Learn which similarity means "relevant with probability p", and store that with the collection's vectors.
 
@@ -246,17 +215,13 @@ def calibrate_confidence(
     tested with queries that it was not learned from. Another embedding model needs another curve.
     """
     if drop:
-        _drop_calibration(context, collection, given=(folder, queries, qrels, file))
+        _drop_calibration(context, target, file)
         return
     if file is not None and not file.parent.is_dir():
         raise ConfigurationError(f"--output: folder {file.parent} does not exist")
     from semlex.evaluation.calibrate import calibrate, check_queries
     from semlex.retriever.handle import write_curve
 
-    reranking = {"use_reranking": False}
-    target = _Target(
-        context, folder, collection, queries, qrels, limit_queries, keep, reranking, "a calibration needs vectors"
-    )
     judged = target.judged_set(unanswerable=True)
     check_queries(len(judged.queries))
     kept = "nothing was kept: --output FILE writes the calibration, --keep keeps the collection with it"
@@ -264,7 +229,7 @@ def calibrate_confidence(
     async def work(retriever: PostgreSQLRetriever, progress: OnProgress | None) -> CalibrationReport:
         nonlocal kept
         name = retriever.names.collection
-        stores = file is None and (collection is not None or keep)
+        stores = file is None and (target.collection is not None or target.keep)
         if stores and retriever.info.server.read_only:
             raise ConfigurationError(f"collection {name} cannot be written here: name a file with --output")
         report = await calibrate(
@@ -281,7 +246,7 @@ def calibrate_confidence(
             kept = f"kept with the vectors of {name}: hits of this collection now have a confidence"
         return report
 
-    report = target.measured(work)
+    report = target.measured(context, work, needs_model="a calibration needs vectors", use_reranking=False)
     value = {
         "calibration": report.curve.to_dict(),
         "unjudged": report.unjudged,
@@ -291,11 +256,10 @@ def calibrate_confidence(
     context.emit(value, lambda: print_calibration(report, judged.left_out, kept))
 
 
-def _drop_calibration(context: Context, collection: str | None, given: tuple[Path | None, ...]) -> None:
-    if any(path is not None for path in given):
-        raise ConfigurationError("--drop accepts only --collection")
-    named = {} if collection is None else {"collection": collection}
-    with context.opened(context.settings(**named, embedding_model="none")) as retriever:
+def _drop_calibration(context: Context, target: Target, file: Path | None) -> None:
+    if any(path is not None for path in (target.folder, target.queries, target.qrels, file)):
+        raise ConfigurationError("--drop accepts only --collection: leave the other options out")
+    with context.opened(context.settings(collection=target.collection, embedding_model="none")) as retriever:
         info = retriever.info
         name, had = info.names.collection, info.embedding is not None and info.embedding.calibration is not None
         retriever.embeddings.store_calibration(None)
@@ -324,10 +288,8 @@ def queries(
         if clear:
             agree(f"Delete all logged questions of {name}?", yes=yes)
             cleared = retriever.queries.clear()
-            if context.as_json:
-                print_json({"collection": name, "cleared": cleared})
-            else:
-                inform(f"{counted(cleared, 'question')} deleted")
+            done = f"{counted(cleared, 'question')} deleted"
+            context.emit({"collection": name, "cleared": cleared}, lambda: inform(done))
             return
         summary = retriever.queries.summary(limit=limit)
     context.emit(summary.to_dict(), lambda: _print_summary(summary))
@@ -354,13 +316,8 @@ def _print_list(title: str, found: Sequence[LoggedQuery]) -> None:
         output.print(escape(f"{one.asked:8,} {one.without_hits:8,}  {last}  {shown}"))
 
 
-# What takes longer is announced.
-ANNOUNCED_SECONDS = 5.0
-
-
+ANNOUNCED_SECONDS = 5.0  # a checkup that takes longer is announced
 MINUTE = 60.0
-
-
 Sample = Annotated[
     int | None,
     typer.Option(
@@ -371,13 +328,9 @@ Sample = Annotated[
         show_default=False,
     ),
 ]
-
-
 Seed = Annotated[
     int, integer("Seed of the sample: the same seed asks the same headings.", "--seed", between=(0, MAX_SEED))
 ]
-
-
 Html = Annotated[
     Path | None,
     typer.Option("--html", metavar="FILE", help="Also write the report as a page; an existing file is replaced."),
@@ -418,33 +371,31 @@ def _announce(seconds: float) -> None:
         messages.print(f"[dim]this takes about {shown}; --sample N asks fewer headings[/dim]")
 
 
-def print_evaluation(report: Report, left_out: tuple[str, ...], *, as_json: bool) -> None:
-    """Print a line per system: its measures, and p of its difference from the better of vector and keyword search."""
-    if as_json:
-        for index, query in enumerate(report.queries):
-            systems = {
+def _objects(report: Report, left_out: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Return the measures of each query, then those of all queries together, as JSON objects."""
+    of_queries = [
+        {
+            "type": "query",
+            "query_id": query,
+            "systems": {
                 name: {measure: float(values[index]) for measure, values in system.values.items()}
                 for name, system in report.systems.items()
-            }
-            print_json({"type": "query", "query_id": query, "systems": systems})
-        figures = {
-            name: {measure: system.mean(measure) for measure in report.measures} | {"p": system.p}
-            for name, system in report.systems.items()
+            },
         }
-        print_json(
-            {
-                "type": "summary",
-                "queries": len(report.queries),
-                "systems": figures,
-                "baseline": report.baseline,
-                "judged": report.judged,
-                "embedding_model": report.embedding_model,
-                "reranker_model": report.reranker_model,
-                "routes": report.routes,
-                "warnings": [*left_out, *report.warnings],
-            }
-        )
-        return
+        for index, query in enumerate(report.queries)
+    ]
+    of_all = {
+        name: {measure: system.mean(measure) for measure in report.measures} | {"p": system.p}
+        for name, system in report.systems.items()
+    }
+    names = ("baseline", "judged", "embedding_model", "reranker_model", "routes")
+    summary = {"type": "summary", "queries": len(report.queries), "systems": of_all}
+    summary |= {name: getattr(report, name) for name in names} | {"warnings": [*left_out, *report.warnings]}
+    return [*of_queries, summary]
+
+
+def print_evaluation(report: Report, left_out: tuple[str, ...]) -> None:
+    """Print a line per system: its measures, and p of its difference from the better of vector and keyword search."""
     from rich.table import Table
 
     table = Table("search", *report.measures, "p", box=None, pad_edge=False)
@@ -464,16 +415,11 @@ def print_evaluation(report: Report, left_out: tuple[str, ...], *, as_json: bool
     if report.routes:
         counts = ", ".join(f"{number} {kind}" for kind, number in report.routes.items())
         messages.print(f"[dim]routed: {counts}[/dim]")
-    _print_warnings(left_out, report.warnings)
+    print_note(*left_out, *report.warnings)
 
 
 def _query_count(count: int) -> str:
     return f"{count} {'query' if count == 1 else 'queries'}"
-
-
-def _print_warnings(left_out: tuple[str, ...], warnings: list[str]) -> None:
-    for note in (*left_out, *warnings):
-        print_note(note)
 
 
 def _cell(mean: float | None, best: float | None) -> str:
@@ -503,9 +449,8 @@ def print_tuning(report: TuningReport, left_out: tuple[str, ...]) -> None:
         ),
         "best on all queries": f"{report.best:g}  ({measure} {report.curve[report.best]:.4f}, not held out)",
     }
-    for name, value in lines.items():
-        output.print(f"{name:24} {value}")
-    _print_warnings(left_out, report.warnings)
+    print_lines(lines)
+    print_note(*left_out, *report.warnings)
 
 
 SHOWN_PROBABILITIES = (0.1, 0.25, 0.5, 0.75, 0.9)
@@ -532,8 +477,7 @@ def print_calibration(report: CalibrationReport, left_out: tuple[str, ...], kept
         else f"{figures.auc:.4f}  (the cosine itself: {figures.auc_cosine:.4f})",
         "confidence by cosine": ", ".join(reached),
     }
-    for name, value in lines.items():
-        output.print(f"{name:24} {escape(value)}")
+    print_lines(lines)
     messages.print("[dim]errors and scores are of queries that the curve was not learned from[/dim]")
     messages.print(f"[dim]{escape(kept)}[/dim]")
-    _print_warnings(left_out, report.warnings)
+    print_note(*left_out, *report.warnings)

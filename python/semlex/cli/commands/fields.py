@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,17 +11,17 @@ from rich.markup import escape
 from semlex.cli.context import SERVER, Context, with_context
 from semlex.cli.groups import group_with_default
 from semlex.cli.options import Flags, field_names
-from semlex.cli.output import print_json, print_note
+from semlex.cli.output import json_text, print_note
 from semlex.cli.terminal import counted, inform, messages, one_line, output
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from semlex.store.indexes.build import IndexesBuilt
     from semlex.types.fields import Facets, FieldSummaries, FieldSummary
 
-# Names are aligned up to this width, and shown up to that length; --json has them whole.
-NAME_WIDTH = 24
-SHOWN_CHARACTERS = 80
+NAME_WIDTH = 24  # of the column of names; longer names push what follows to the right
+SHOWN_CHARACTERS = 80  # of a name; --json has all
 
 fields_app = typer.Typer(help=__doc__, cls=group_with_default("list"))
 
@@ -39,12 +38,8 @@ def fields(
     """List the fields with types, counts and indexes, from up to 10,000 chunks."""
     with context.opened() as retriever:
         found = retriever.fields.list(values=values)
-    if context.as_json:
-        for field in found:
-            print_json({"type": "field", **asdict(field)})
-        print_json({"type": "summary", "chunks": found.chunks, "are_all": found.are_all, "left_out": found.left_out})
-    else:
-        _print_fields(found)
+    summary = {"type": "summary", "chunks": found.chunks, "are_all": found.are_all, "left_out": found.left_out}
+    context.emit([*({"type": "field", **asdict(field)} for field in found), summary], lambda: _print_fields(found))
 
 
 def _print_fields(found: FieldSummaries) -> None:
@@ -67,7 +62,7 @@ def _parts(field: FieldSummary) -> Iterable[str]:
     if field.unfinished:
         yield f"index not finished: {', '.join(field.unfinished)}"
     if field.values:
-        yield one_line(", ".join(json.dumps(value, ensure_ascii=False) for value in field.values))
+        yield ", ".join(map(json_text, field.values))
 
 
 @fields_app.command()
@@ -87,15 +82,15 @@ def add(
     with context.opened() as retriever, context.progress() as progress:
         built = retriever.fields.add(name, of, force=force, progress=progress)  # type: ignore[arg-type]
     value = {"name": name, "type": of, "built": list(built), "busy": built.busy, "warnings": built.warnings}
-    if context.as_json:
-        print_json(value)
-        return
-    for warning in built.warnings:
-        print_note(one_line(warning))
+    context.emit(value, lambda: _print_built(name, built))
+
+
+def _print_built(name: str, built: IndexesBuilt) -> None:
+    print_note(*built.warnings)
     if built.busy:
         messages.print("another process is building an index of this collection; try again when it is done")
     else:
-        inform(f"{escape(one_line(name))} {'has an index now' if built else 'had its index already'}")
+        inform(f"{escape(one_line(name))} {'has an index now' if built else 'had an index already'}")
 
 
 @fields_app.command()
@@ -115,30 +110,26 @@ def print_facets(found: Facets) -> None:
         counts = [f"{one.count:,}" for one in facet.values]
         width = max(map(len, counts), default=0)
         for count, one in zip(counts, facet.values, strict=True):
-            output.print(f"  {count.rjust(width)}  {escape(one_line(_value_text(one.value)))}")
+            value = one.value if isinstance(one.value, str) else json_text(one.value)
+            output.print(f"  {count.rjust(width)}  {escape(one_line(value))}")
         if facet.left_out:
             output.print(f"  and {counted(facet.left_out, 'more value')}", style="dim")
         if not facet.values and not facet.left_out:
             output.print("  no values", style="dim")
-    for warning in found.warnings:
-        print_note(warning)
+    print_note(*found.warnings)
     of = "that pass the filter" if found.of == "filter" else "that the query found"
     among = "all" if found.exact else "the best"
     inform(f"[dim]of {among} {counted(found.chunks, 'chunk')} {of}[/dim]")
-
-
-def _value_text(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-FIELDS = typer.Argument(help="Fields, as in filters: year, author.name, @source, @type, …", autocompletion=field_names)
 
 
 @fields_app.command()
 @with_context("collection", ..., *SERVER, "embedding_model", "device")
 def facets(
     context: Context,
-    fields: Annotated[list[str], FIELDS],
+    fields: Annotated[
+        list[str],
+        typer.Argument(help="Fields, as in filters: year, author.name, @source, @type, …", autocompletion=field_names),
+    ],
     *,
     options: Annotated[
         dict[str, Any], Flags("options.search:FacetArguments", only=("filters", "mode", "query", "limit"))

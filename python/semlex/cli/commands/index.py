@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -59,8 +60,7 @@ def index(
     if settings.enrichment_model is not None and settings.enrichment_model != "none":
         refuse_unasked(settings.enrichment_model, yes=yes)  # before a collection is made
     settings = with_light_model(context, settings, found, options)
-    opened = context.opened(settings, create=True, with_choice=True)
-    with opened as retriever:
+    with context.opened(settings, create=True, with_choice=True) as retriever:
 
         def fill(enrichment: Enrichment | None) -> IndexReport:
             with context.progress() as progress:
@@ -68,7 +68,7 @@ def index(
 
         with resumable():
             report = filled(settings, fill, lambda report: report, yes=yes)
-        print_report(report, as_json=context.as_json)
+        context.emit(report, lambda: print_report(report))
     if report.failed or lacks_descriptions(report.enrichment):
         raise typer.Exit(SOME_FILES)
 
@@ -84,7 +84,8 @@ def leaves_unmade(context: Context, settings: Settings, paths: Sequence[Path], o
         return False
     if settings.collection in context.collection_names(settings):
         return False
-    print_report(IndexReport(skipped=skipped.by_reason()), as_json=context.as_json)
+    report = IndexReport(skipped=skipped.by_reason())
+    context.emit(report, lambda: print_report(report))
     if not context.as_json:
         print_note(f"the collection {settings.collection} was not made: there is nothing to put into it")
     return True
@@ -203,7 +204,7 @@ def _sync_folders(
 
         with resumable():
             report = filled(settings, fill, lambda report: report.run, yes=yes)
-        print_sync(report, as_json=context.as_json)
+        context.emit(report, lambda: print_sync(report))
     if report.run.failed or lacks_descriptions(report.run.enrichment):
         raise typer.Exit(SOME_FILES)
 
@@ -217,15 +218,14 @@ def _sync_tables(context: Context, table: str | None, options: dict[str, Any], *
         reports = retriever.tables.sync(table, compare=compare, **wanted, progress=progress)
     if not reports and not context.as_json:
         inform("no table is followed: semlex follow TABLE --text COLUMN follows one; semlex sync FOLDER reads files")
-    for report in reports:
-        print_table_sync(report, as_json=context.as_json)
+    context.emit(reports, lambda: [print_table_sync(report) for report in reports])
     if any(report.failed for report in reports):
         raise typer.Exit(SOME_FILES)
 
 
 def _watch(context: Context, reports: Iterator[SyncReport]) -> None:
     for number, report in enumerate(reports):
-        print_sync(report, as_json=context.as_json)
+        context.emit(report, partial(print_sync, report))
         if number == 0:
             how = "by the system's change events" if report.watched_by == "events" else "by polling"
             messages.print(f"watching, {how}; Ctrl-C ends it")

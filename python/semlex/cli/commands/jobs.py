@@ -13,7 +13,8 @@ from rich.markup import escape
 from semlex.cli.context import MODEL, NEW, SERVER, Context, with_context
 from semlex.cli.exit_codes import OTHER, STOPPED, on_signals
 from semlex.cli.groups import group_with_default
-from semlex.cli.options import Flags, duration, integer, read_input
+from semlex.cli.options import Allowed, Flags, duration, integer, read_input
+from semlex.cli.output import print_lines
 from semlex.cli.terminal import inform, messages, one_line, output
 from semlex.errors import ConfigurationError
 from semlex.types.followed import DEFAULT_COMPARE_SECONDS
@@ -139,15 +140,9 @@ def _result(job: SyncJob) -> str:
 def show(context: Context, job_id: JobId) -> None:
     """Show everything about a job."""
     with context.client() as client:
-        job = client.job(job_id)
-
-    def print_all() -> None:
-        for name, value in job.to_dict().items():
-            shown = json.dumps(value, ensure_ascii=False) if isinstance(value, (dict, list)) else value
-            if value is not None:
-                output.print(f"{name:14} {escape(one_line(str(shown)))}")
-
-    context.emit(job.to_dict(), print_all)
+        found = client.job(job_id).to_dict()
+    nested = {name: json.dumps(one, ensure_ascii=False) for name, one in found.items() if isinstance(one, (dict, list))}
+    context.emit(found, lambda: print_lines(found | nested, 14))
 
 
 @jobs_app.command()
@@ -162,7 +157,7 @@ def cancel(context: Context, job_id: JobId) -> None:
 @jobs_app.command()
 @with_context(*SERVER)
 def retry(context: Context, job_id: JobId) -> None:
-    """Queue a job again that failed or was cancelled."""
+    """Queue a failed or cancelled job again."""
     with context.client() as client:
         job = client.job(job_id).retry()
     context.emit(job.to_dict(), lambda: inform(f"{job.id} is {_state(job)}"))
@@ -185,10 +180,7 @@ def worker(
     context: Context,
     *,
     concurrency: Annotated[int, integer("Maximum number of jobs, and of tables, at a time.")] = 1,
-    allow: Annotated[
-        list[Path] | None,
-        typer.Option(help="Folder that jobs may read, with everything below it; repeatable; default: none."),
-    ] = None,
+    allow: Allowed = None,
     allow_model: Annotated[
         list[str] | None, typer.Option(help="Model that jobs may change a collection to; repeatable; default: none.")
     ] = None,
@@ -240,12 +232,9 @@ async def _work(settings: Settings, options: dict[str, Any]) -> int | None:
         task.cancel()
 
     on_signals(received, end)  # after a second one, what was running goes on elsewhere when its lease is over
-    given = settings.retriever_options
-    for name in ("collection", "calibration"):  # a client has many; jobs do not search
-        del given[name]
-    given["max_connections"] = 3 * CONNECTIONS_PER_JOB * options["concurrency"] + 2
+    connections = 3 * CONNECTIONS_PER_JOB * options["concurrency"] + 2
     try:
-        async with Client(**given) as client:
+        async with Client(**settings.client_options, max_connections=connections) as client:
             if not options["drain"] and options["limit"] is None:
                 inform("waiting for jobs and changed rows; Ctrl-C stops")
             await client.work(**options)

@@ -12,9 +12,9 @@ from rich.markup import escape
 from semlex.cli.context import MODEL, SERVER, Context, with_context
 from semlex.cli.exit_codes import SOME_FILES
 from semlex.cli.groups import CommandGroup
-from semlex.cli.options import Flags, Source, Yes, integer
+from semlex.cli.options import Flags, Source, Yes, integer, without_none
 from semlex.cli.output import print_note
-from semlex.cli.reports import print_lines, print_problems, print_report
+from semlex.cli.reports import print_enrichment, print_problems, print_report
 from semlex.cli.terminal import counted, inform, messages, one_line, resumable
 from semlex.errors import ConfigurationError
 
@@ -78,8 +78,7 @@ def reindex(context: Context) -> None:
     with context.opened() as retriever, context.progress() as progress:
         rebuilt = retriever.indexes.rebuild_keyword(progress=progress)
     done = f"{counted(rebuilt.chunks, 'chunk')} indexed again, {counted(rebuilt.segments, 'segment')}"
-    value = {"chunks": rebuilt.chunks, "segments": rebuilt.segments, "generation": rebuilt.generation}
-    context.emit(value, lambda: inform(done))
+    context.emit(rebuilt, lambda: inform(done))
 
 
 @maintain_app.command()
@@ -95,7 +94,7 @@ def rechunk(context: Context, *, options: Annotated[dict[str, Any], Flags("optio
         )
         print_problems(report)
     else:
-        print_report(report, as_json=context.as_json)
+        context.emit(report, lambda: print_report(report))
     if report.failed:
         raise typer.Exit(SOME_FILES)
 
@@ -129,12 +128,12 @@ def create_index(
     """
     settings = context.settings()
     given = {"m": m, "ef_construction": ef_construction, "quantization": quantization, "lists": lists, "probes": probes}
-    chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    chosen = without_none(given)
     if kind is None and not chosen:
         kind = settings.vector_index
-    if kind == "hnsw" or (kind is None and chosen.keys() & {"m", "ef_construction", "quantization"}):
+    if kind == "hnsw" or (kind is None and chosen.keys() & set(OPTIONS["hnsw"])):
         of_settings = {"m": settings.hnsw_m, "ef_construction": settings.hnsw_ef_construction}
-        chosen = {name: value for name, value in of_settings.items() if value is not None} | chosen
+        chosen = without_none(of_settings) | chosen
     index = _index(kind, chosen)
     with context.opened(settings) as retriever:
         estimate = retriever.indexes.estimate(index)
@@ -184,8 +183,7 @@ def _time(seconds: float) -> str:
 
 
 def _print_built(built: IndexesBuilt) -> None:
-    for warning in built.warnings:
-        print_note(one_line(warning))
+    print_note(*built.warnings)
     if built.busy:
         messages.print(escape(f"another process is building {', '.join(built.busy)}"))
     if built.dropped:
@@ -231,7 +229,7 @@ def enrich(
             report = retriever.documents.enrich(
                 Enrichment(name, concurrency=concurrency), source=source, progress=progress
             )
-    context.emit(report, lambda: print_lines(report))
+    context.emit(report, lambda: print_enrichment(report))
     if lacks_descriptions(report):
         raise typer.Exit(SOME_FILES)
 

@@ -16,7 +16,7 @@ from rich.markup import escape
 
 from semlex.cli.context import MODEL, OUTPUT, READER, Context, with_context
 from semlex.cli.exit_codes import STOPPED, on_signals
-from semlex.cli.options import integer
+from semlex.cli.options import OptionsOf, Role, integer
 from semlex.cli.output import print_note
 from semlex.cli.terminal import inform, one_line, output
 from semlex.errors import ConfigurationError, MissingExtraError, SemlexError
@@ -37,12 +37,21 @@ MODELS = frozenset({"embedding_model", "reranker_model"})
 
 @dataclass(frozen=True)
 class Place:
-    """The HTTP address, additional host names and token file of the server for assistants."""
+    """The options of a server for assistants over HTTP: its address, its tokens and its other host names."""
 
-    host: str
-    port: int
-    names: tuple[str, ...]
-    token_file: Path | None
+    host: Annotated[str, typer.Option(help="Address for --http.")] = "127.0.0.1"
+    port: Annotated[int, integer("Port for --http; 0: any free one.", between=(0, LAST_PORT))] = 8322
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file",
+            help="For --http: file of the tokens, as for semlex serve; default: tokens.json beside your own settings, "
+            "if it exists.",
+        ),
+    ] = None
+    allow_host: Annotated[
+        list[str] | None, typer.Option(help="For --http: another host name of this server; repeatable.")
+    ] = None
 
 
 @with_context(..., *READER, *MODEL, "reranker_model", "chat_model")
@@ -60,21 +69,9 @@ def mcp(
     allow: Annotated[
         list[Path] | None, typer.Option(help="Folder that the assistant may index; repeatable; default: none.")
     ] = None,
-    role: Annotated[str | None, typer.Option(help="Database role to use for everything.")] = None,
+    role: Role = None,
     http: Annotated[bool, typer.Option("--http", help="Serve over HTTP instead of stdin and stdout.")] = False,
-    host: Annotated[str, typer.Option(help="Address for --http.")] = "127.0.0.1",
-    port: Annotated[int, integer("Port for --http; 0: any free one.", between=(0, LAST_PORT))] = 8322,
-    token_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--token-file",
-            help="For --http: file of the tokens, as for semlex serve; default: tokens.json beside your own settings, "
-            "if it exists.",
-        ),
-    ] = None,
-    allow_host: Annotated[
-        list[str] | None, typer.Option(help="For --http: another host name of this server; repeatable.")
-    ] = None,
+    place: Annotated[Place, OptionsOf(Place)],
     print_config: Annotated[
         str | None,
         typer.Option(
@@ -93,7 +90,7 @@ def mcp(
     if print_config is not None:
         _print_config(print_config, context.settings(), _given(ctx), over_http=http)
         return
-    if not http and ((host, port) != ("127.0.0.1", 8322) or token_file is not None or allow_host):
+    if not http and place != Place():
         raise ConfigurationError(
             "--host, --port, --allow-host and --token-file are for --http: add it, or leave them out"
         )
@@ -116,7 +113,6 @@ def mcp(
     received: list[int] = []
     try:
         if http:
-            place = Place(host, port, tuple(allow_host or ()), token_file)
             asyncio.run(_over_http(settings, role, access, place, received))
         else:
             asyncio.run(_over_pipes(settings, role, access, received))
@@ -132,10 +128,7 @@ def _client(settings: Settings, role: str | None) -> Client:
     """Return a client with the settings, including their search defaults."""
     from semlex.retriever.client import Client
 
-    given = settings.retriever_options
-    for name in ("collection", "calibration"):  # a client has many
-        del given[name]
-    return Client(**given, role=role, search_defaults=settings.search_options)
+    return Client(**settings.client_options, role=role, search_defaults=settings.search_options)
 
 
 async def _over_pipes(settings: Settings, role: str | None, access: Access, received: list[int]) -> None:
@@ -223,7 +216,9 @@ async def _over_http(settings: Settings, role: str | None, access: Access, place
     find = _finder(place.token_file)
     with listening_socket(place.host, place.port, has_tokens=find is not None) as listening:
         async with _client(settings, role) as client, _looking(client, access, settings):
-            app = mcp_app(OpenClient(client, settings), access, host=place.host, names=place.names, find_caller=find)
+            app = mcp_app(
+                OpenClient(client, settings), access, host=place.host, names=place.allow_host or (), find_caller=find
+            )
             server = web_server(app)
             on_signals(received, lambda: setattr(server, "should_exit", True))
             to = "" if find is None else ", to callers with a token"
@@ -246,11 +241,9 @@ NAME = "semlex"
 
 
 def _servers(key: str, **more: str) -> Form:
-
-    def form(command: str, arguments: list[str]) -> str:
-        return json.dumps({key: {NAME: {**more, "command": command, "args": arguments}}}, ensure_ascii=False)
-
-    return form
+    return lambda command, arguments: json.dumps(
+        {key: {NAME: {**more, "command": command, "args": arguments}}}, ensure_ascii=False
+    )
 
 
 def _typed(*words: str) -> Form:
@@ -283,8 +276,8 @@ def _print_config(name: str, settings: Settings, given: list[str], *, over_http:
         raise ConfigurationError("--print-config is for assistants that start semlex; over HTTP give them the address")
     if name not in CLIENTS:
         raise ConfigurationError(f"--print-config: unknown assistant {name[:80]!a}; known: {', '.join(CLIENTS)}")
-    what, form = CLIENTS[name]
-    inform(f"[dim]{escape(what)}:[/dim]")
+    place, form = CLIENTS[name]
+    inform(f"[dim]{escape(place)}:[/dim]")
     output.print(form(os.path.abspath(sys.executable), ["-m", "semlex", "mcp", *given]), markup=False)  # noqa: PTH100
     for setting, origin in settings.origins.items():
         if origin not in (ARGUMENT, str(own_file())):

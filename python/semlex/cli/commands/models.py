@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -45,15 +45,10 @@ def pull(
 
     with _download_bar(shown=not context.as_json) as (announce, progress):
         pulled = pull_model(name, revision=revision, announce=announce, progress=progress)
-    value = {
-        "model": pulled.folder.name,
-        "revision": pulled.folder.revision,
-        "path": str(pulled.folder.path),
-        "files": pulled.files,
-        "bytes": pulled.bytes,
-        "fetched_bytes": pulled.fetched_bytes,
-    }
-    context.emit(value, lambda: _print_pulled(pulled))
+    value = asdict(pulled)
+    folder = value.pop("folder")
+    named = {"model": folder["name"], "revision": folder["revision"], "path": str(folder["path"])}
+    context.emit(named | value, lambda: _print_pulled(pulled))
 
 
 @models_app.command("known")
@@ -131,8 +126,6 @@ def fill(context: Context) -> None:
 
 
 TITLES = ("version", "state", "model", "dimensions", "storage", "vectors", "lacking", "created", "size", "calibrated")
-
-
 NUMBERS = {"version", "dimensions", "vectors", "lacking", "size"}
 
 
@@ -206,8 +199,7 @@ def _changed(
 
 
 def _print_reembedded(report: ReembedReport) -> None:
-    for warning in report.warnings:
-        print_note(warning)
+    print_note(*report.warnings)
     model = f"{escape(one_line(report.model))}, {report.dimensions:,} dimensions, {report.storage}"
     if report.dry_run:
         begun = f", continuing version {report.version}" if report.resumed else ""

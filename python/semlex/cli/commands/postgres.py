@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import typer
 from rich.markup import escape
 
 from semlex.cli.context import Context, with_context
 from semlex.cli.groups import group_with_default
+from semlex.cli.output import print_lines
 from semlex.cli.terminal import output
 from semlex.errors import ConfigurationError
 
@@ -22,14 +21,9 @@ def status(context: Context) -> None:
     from semlex.store.postgres.embedded.server import server_status
 
     found = server_status(context.settings().server_folder)
-    context.emit(found, lambda: _print_status(found))
-
-
-def _print_status(found: dict[str, Any]) -> None:
-    for name, value in found.items():
-        if value is not None:
-            shown = {True: "yes", False: "no"}.get(value, value) if isinstance(value, bool) else value
-            output.print(escape(f"{name.replace('_', ' '):10} {shown}"))
+    shown = {True: "yes", False: "no"}
+    lines = {name.replace("_", " "): shown[one] if isinstance(one, bool) else one for name, one in found.items()}
+    context.emit(found, lambda: print_lines(lines, 10))
 
 
 @postgres_app.command("start")

@@ -13,7 +13,7 @@ from rich.markup import escape
 from semlex.cli.context import MODEL, READER, SERVER, Context, with_context
 from semlex.cli.editor import open_hit, require_editor
 from semlex.cli.exit_codes import SOME_FILES
-from semlex.cli.options import Flags, existing_paths, flag_of, integer, questions_of
+from semlex.cli.options import DOCUMENT, Flags, existing_paths, flag_of, integer, questions_of
 from semlex.cli.output import print_many, print_results, print_statement, print_timings
 from semlex.cli.reports import print_problems, print_report
 from semlex.cli.terminal import inform, output
@@ -77,10 +77,7 @@ def try_folder(
     with context.opened(settings, create=True, with_choice=True, searches=True) as retriever:
         with context.progress() as progress:
             report = retriever.index(resolved, **reading, progress=progress)
-        if context.as_json:
-            print_problems(report)
-        else:
-            print_report(report, as_json=False)
+        (print_problems if context.as_json else print_report)(report)
         results = retriever.search(" ".join(question), **options)
         print_results(results, as_json=context.as_json)
         if not context.as_json:
@@ -128,8 +125,9 @@ def search(
         "--sql": as_sql,
         "--timings": timings,
         "--include": include,
+        "--fields": context.shown_fields,
+        "--json": context.as_json and context.shown_fields is None,
     }
-    own |= {"--fields": context.shown_fields, "--json": context.as_json and context.shown_fields is None}
     check_together(options, own, has_cursor=after is not None, many=many)
     questions = [] if after is not None else questions_of(question or (), queries)
     if opened_hit is not None:
@@ -155,17 +153,10 @@ def search(
         open_hit(results, opened_hit)
 
 
-WHY_DOCUMENT = typer.Argument(
-    metavar="DOC",
-    help="Document: a file, or a path as `semlex documents` lists it (its end is enough). Chunk: an id, or a path with "
-    "a line (keys.md:9).",
-)
-
-
 @with_context("collection", ..., *READER, "embedding_model", "device", "reranker_model", "chat_model")
 def why(
     context: Context,
-    document: Annotated[str, WHY_DOCUMENT],
+    document: Annotated[str, DOCUMENT],
     question: Annotated[list[str], QUESTION],
     *,
     options: Annotated[dict[str, Any], Flags("options.search:SearchArguments", without=("explain",))],

@@ -9,6 +9,7 @@ import socket
 import sys
 import threading
 import webbrowser
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlencode
@@ -18,7 +19,7 @@ from rich.markup import escape
 
 from semlex.cli.context import MODEL, READER, Context, with_context
 from semlex.cli.groups import group_with_default
-from semlex.cli.options import AsJson, duration, integer, time_with_zone
+from semlex.cli.options import Allowed, AsJson, OptionsOf, Role, duration, integer, time_with_zone, without_none
 from semlex.cli.output import print_json
 from semlex.cli.terminal import inform, leave_interruption_untold, messages, one_line, output
 from semlex.errors import MissingExtraError
@@ -45,52 +46,58 @@ Rights = Annotated[str, typer.Option("--rights", metavar="RIGHTS", help="read, w
 TokenName = Annotated[str, typer.Argument(help="Name of the token.", metavar="NAME")]
 
 
-@serve_app.command("run", hidden=True)
-@with_context(..., "collection", *READER, *MODEL, "calibration", "reranker_model", "chat_model")
-def serve(
-    context: Context,
-    *,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """The options of a server that have their names in `ServeOptions`."""
+
     host: Annotated[str, typer.Option(help="Address to listen on; addresses other than loopback need tokens.")] = (
         "127.0.0.1"
-    ),
-    port: Annotated[int, integer("Port; 0: any free one.")] = DEFAULT_PORT,
+    )
+    port: Annotated[int, integer("Port; 0: any free one.")] = DEFAULT_PORT
     rights: Annotated[
         str, typer.Option(metavar="RIGHTS", help="Rights of all callers if no tokens exist: read, write or admin.")
-    ] = "read",
-    token_file: File = None,
-    allow: Annotated[
-        list[Path] | None,
-        typer.Option(help="Folder that jobs may read, with everything below it; repeatable; default: none."),
-    ] = None,
-    allow_host: Annotated[list[str] | None, typer.Option(help="Another host name of this server; repeatable.")] = None,
-    origin: Annotated[
+    ] = "read"
+    allow: Allowed = None
+    hosts: Annotated[
+        list[str] | None, typer.Option("--allow-host", help="Another host name of this server; repeatable.")
+    ] = None
+    origins: Annotated[
         list[str] | None,
-        typer.Option(help="Origin whose pages may call the server; repeatable; default: the server's own."),
-    ] = None,
-    body_bytes: Annotated[int, integer("Maximum bytes of a request body.")] = 1024 * 1024,
-    documents_bytes: Annotated[int, integer("Maximum bytes of a request that adds documents.")] = 1024 * 1024,
-    timeout: Annotated[float, duration("Maximum seconds per request.")] = 30.0,
+        typer.Option("--origin", help="Origin whose pages may call the server; repeatable; default: the server's own."),
+    ] = None
+    body_bytes: Annotated[int, integer("Maximum bytes of a request body.")] = 1024 * 1024
+    documents_bytes: Annotated[int, integer("Maximum bytes of a request that adds documents.")] = 1024 * 1024
+    seconds: Annotated[float, duration("Maximum seconds per request.", "--timeout")] = 30.0
     rate: Annotated[
         int | None,
         integer("Maximum requests per caller and minute; 0: no limit. Default: 60 with tokens, else no limit."),
-    ] = None,
+    ] = None
     concurrency: Annotated[
         int, integer("Maximum number of requests in progress; others wait for 1 s, then get 503.")
-    ] = 16,
-    connections: Annotated[int, integer("Maximum number of connections to the database.")] = 8,
-    role: Annotated[str | None, typer.Option(help="Database role to use for everything.")] = None,
-    processes: Annotated[int, integer("Number of processes that share the address; every limit is per process.")] = 1,
-    jobs: Annotated[int, integer("Number of jobs that the server runs at a time; 0: workers run them.")] = 0,
+    ] = 16
+    database_connections: Annotated[int, integer("Maximum number of connections to the database.", "--connections")] = 8
+    role: Role = None
+    processes: Annotated[int, integer("Number of processes that share the address; every limit is per process.")] = 1
+    jobs: Annotated[int, integer("Number of jobs that the server runs at a time; 0: workers run them.")] = 0
     stateless: Annotated[
         bool,
         typer.Option(
             "--stateless", help="Serve assistants without sessions, for several processes behind one address."
         ),
-    ] = False,
+    ] = False
+    judgements: Judgements = None
+
+
+@serve_app.command("run", hidden=True)
+@with_context(..., "collection", *READER, *MODEL, "calibration", "reranker_model", "chat_model")
+def serve(
+    context: Context,
+    *,
+    served: Annotated[Served, OptionsOf(Served)],
+    token_file: File = None,
     log_format: Annotated[
         str, typer.Option(metavar="FORMAT", help="Format of the log lines on stderr: text or json.")
     ] = "text",
-    judgements: Judgements = None,
     listening: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Serve search, documents and jobs over HTTP until stopped.
@@ -103,25 +110,9 @@ def serve(
     from semlex.settings.sources import WatchedSettings
 
     file = _tokens(token_file).path
+    given = without_none(asdict(served)) | {"allow": tuple(path.expanduser() for path in served.allow or ())}
     options = options_of(
-        host=host,
-        port=port,
-        rights=rights,
-        token_file=file if token_file is not None or file.exists() else None,
-        allow=tuple(path.expanduser() for path in allow or ()),
-        hosts=tuple(allow_host or ()),
-        origins=tuple(origin or ()),
-        body_bytes=body_bytes,
-        documents_bytes=documents_bytes,
-        seconds=timeout,
-        rate=rate,
-        concurrency=concurrency,
-        database_connections=connections,
-        role=role,
-        jobs=jobs,
-        processes=processes,
-        stateless=stateless,
-        judgements=None if judgements is None else judgements.expanduser().absolute(),
+        **given | _judgements(served.judgements), token_file=file if token_file is not None or file.exists() else None
     )
     log_to_stderr(log_format)
     if log_format != "text":
@@ -133,7 +124,7 @@ def serve(
 
         shared = socket.socket(fileno=listening)
         run(options, source, lambda _line: None, lambda _address: report_ready(), shared)
-    elif processes > 1:
+    elif served.processes > 1:
         from semlex.server.processes import serve_together
 
         code = serve_together(options, say, sys.argv[1:])
@@ -143,6 +134,10 @@ def serve(
         raise typer.Exit(code)
     else:
         run(options, source, say)
+
+
+def _judgements(folder: Path | None) -> dict[str, Path]:
+    return {} if folder is None else {"judgements": folder.expanduser().absolute()}
 
 
 def server_parts(command: str) -> tuple[Any, Any]:
@@ -220,7 +215,7 @@ def list_tokens(*, token_file: File = None, as_json: AsJson = False) -> None:
         inform("no tokens")
 
 
-# Without one of these, `webbrowser` on Linux finds browsers that take the terminal for themselves.
+# Without one of these variables, `webbrowser` on Linux opens browsers that run inside the terminal.
 DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
 
 
@@ -259,9 +254,8 @@ def show_page(
     from semlex.server.observability import log_to_stderr
     from semlex.settings.sources import WatchedSettings
 
-    folder = None if judgements is None else judgements.expanduser().absolute()
-    rights = rights or ("read" if folder is None else "write")
-    options = options_of(port=port, rights=rights, judgements=folder, jobs=0)
+    rights = rights or ("read" if judgements is None else "write")
+    options = options_of(port=port, rights=rights, **_judgements(judgements))
     place = {name: text for name, text in (("collection", given.get("collection")), ("q", question)) if text}
 
     def ready(address: str) -> None:
@@ -269,7 +263,7 @@ def show_page(
         tell(f"the page: {url}")
         tell("Ctrl-C ends it")
         if browser and can_open():
-            # Some browsers are waited for, and the page comes from this thread.
+            # The call may wait until the browser ends, but this thread must serve the page.
             threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
 
     log_to_stderr("text", quiet=True)

@@ -121,7 +121,7 @@ def write_history(file: Path, found: Sequence[str]) -> None:
         messages.print(told, markup=False)
 
 
-# Command -> what follows it, and what it does.
+# Command -> what follows it, and what it does. Each but `quit` is a method of `Session` with a leading underscore.
 HELP = {
     "why": ("DOC", "why a document is where it is in the last results, or why it is missing"),
     "mode": ("vector|keyword|hybrid", "mode of the next queries; no argument: choose automatically"),
@@ -186,12 +186,11 @@ class Session:
         word, _, rest = text[1:].partition(" ")
         if word == "quit":
             return False
-        command = self._commands().get(word)
-        if command is None:
+        if word not in HELP:
             near = get_close_matches(word, HELP, n=1, cutoff=0.4)
             meant = f": did you mean :{near[0]}?" if near else ": :help lists the commands"
             raise ConfigurationError(f"unknown command :{one_line(word)}{meant}")
-        command(rest.strip())
+        getattr(self, f"_{word}")(rest.strip())
         return True
 
     def candidates(self, line: str) -> Sequence[str]:
@@ -206,19 +205,6 @@ class Session:
                 self._fields = [field.name for field in self.retriever.fields.list()]
             return self._fields
         return self.context.collection_names(self.settings) if word == ":collection" else []
-
-    def _commands(self) -> dict[str, Callable[[str], None]]:
-        return {
-            "why": self._why,
-            "mode": self._mode,
-            "filter": self._filter,
-            "open": self._open,
-            "top": self._top,
-            "collection": self._collection,
-            "explain": self._explain,
-            "json": self._json,
-            "help": self._help,
-        }
 
     def _ask(self, question: str) -> None:
         self.results = self.retriever.search(question, self.top_k, explain=self.explain, **self.options)
@@ -299,9 +285,6 @@ def hits_wanted(number: str | int, where: str) -> int:
         raise ConfigurationError(f"{where} {error.message}") from None
 
 
-HISTORY_FILE = "shell_history"
-
-
 @with_context("collection", ..., *READER, "embedding_model", "device", "calibration", "reranker_model", "chat_model")
 def shell(
     context: Context,
@@ -363,5 +346,5 @@ def _history_file(settings: Settings) -> Path | None:
     from semlex.store.postgres.embedded.folder import default_folder
 
     with suppress(ConfigurationError):  # a user without a home folder needs none for a server elsewhere
-        return (settings.data_dir or default_folder().parent) / HISTORY_FILE
+        return (settings.data_dir or default_folder().parent) / "shell_history"
     return None
