@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import UserDict
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
@@ -27,14 +28,14 @@ class CommandGroup(TyperGroup):
     """A group of commands; without a command it shows its help, or runs its default command."""
 
     default: str | None = None
-    _shows_help = False
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Put the command first, or the default command if none is named."""
         own = set(ctx.help_option_names)
         args = command_first(args, self.commands, own)
         if not args or args[0] not in {*self.commands, *own}:
-            takes_arguments = self.default is not None and self._takes_arguments()
+            options = [] if self.default is None else self.commands[self.default].params
+            takes_arguments = any(isinstance(one, TyperArgument) for one in options)
             if not args and (self.default is None or takes_arguments):
                 args = [ctx.help_option_names[0]]
             elif self.default is not None and (not args or args[0].startswith("-") or takes_arguments):
@@ -46,22 +47,6 @@ class CommandGroup(TyperGroup):
         if args[0] not in self.commands and not args[0].startswith("-"):
             return ctx.fail(for_command(args, self.commands, ctx.command_path))
         return super().resolve_command(ctx, args)
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        """Return the group's options and, for its help, the options of the default command."""
-        own: list[Any] = super().get_params(ctx)
-        return [*self.commands[self.default].params, *own] if self._shows_help and self.default else own
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help."""
-        self._shows_help = True
-        try:
-            super().format_help(ctx, formatter)
-        finally:
-            self._shows_help = False
-
-    def _takes_arguments(self) -> bool:
-        return any(isinstance(one, TyperArgument) for one in self.commands[self.default or ""].params)
 
 
 def group_with_default(command: str) -> type[CommandGroup]:
@@ -77,13 +62,10 @@ class QuestionCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Move the words of the question behind ``--``; ``--open`` without a number means the first hit."""
-        with_values = self._options_with_values()
+        options = [option for option in self.params if isinstance(option, TyperOption) and not option.is_flag]
+        with_values = {name for option in options for name in option.opts}
         numbered = open_numbered(args) if "--open" in with_values else args
         return super().parse_args(ctx, question_last(numbered, with_values))
-
-    def _options_with_values(self) -> set[str]:
-        options = [option for option in self.params if isinstance(option, TyperOption) and not option.is_flag]
-        return {name for option in options for name in option.opts}
 
 
 def open_numbered(arguments: Sequence[str]) -> list[str]:
@@ -108,25 +90,17 @@ def question_last(arguments: Sequence[str], options_with_values: set[str]) -> li
     return [*kept, "--", *rest] if rest else kept
 
 
-class Commands(Mapping[str, Any]):
+class Commands(UserDict[str, Any]):
     """The commands of semlex by name, in the order of their panels; each is loaded when it is first used."""
 
     def __getitem__(self, name: str) -> Any:
         return _loaded(name)
 
-    def __contains__(self, name: object) -> bool:
-        return name in PLACES
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(PLACES)
-
-    def __len__(self) -> int:
-        return len(PLACES)
-
 
 @cache  # making one takes longer than most commands parse
 def _loaded(name: str) -> Any:
-    found = _found(name)
+    module, attribute = PLACES[name]
+    found = getattr(import_module(f"semlex.cli.commands.{module}"), attribute)
     if isinstance(found, typer.Typer):
         command: Any = typer.main.get_group(found)
         command.name = name
@@ -139,11 +113,6 @@ def _loaded(name: str) -> Any:
     return described(command, name)
 
 
-def _found(name: str) -> Any:
-    module, _, attribute = PLACES[name].partition(":")
-    return getattr(import_module(f"semlex.cli.commands.{module}"), attribute)
-
-
 def _panel_of(name: str) -> str:
     return next(panel for panel, names in PANELS.items() if name in names)
 
@@ -153,7 +122,7 @@ def summary_of(name: str) -> TyperCommand | None:
     # The line is read from the docstring of its function, or of its group's module, without importing the module.
     if name not in PLACES:
         return None
-    module, _, attribute = PLACES[name].partition(":")
+    module, attribute = PLACES[name]
     compiled = _code_of(f"semlex.cli.commands.{module}")
     functions = (one for one in compiled.co_consts if getattr(one, "co_name", None) == attribute)
     text = next(functions, compiled).co_consts[0]
@@ -205,11 +174,14 @@ def folded(text: str) -> str:
 
 
 def _fold_help(command: Any) -> None:
-    """Shorten a help: list the common options on one line, unless ``--verbose`` is given; flags get no metavar."""
+    """Let a help show a default command's options, and the common options on one line unless ``-v`` is given."""
     params_of, write = command.get_params, command.format_help  # `--help` is made there
+    default = getattr(command, "default", None)
+    of_default = command.commands[default].params if default else []
+    is_help = False
 
     def get_params(ctx: Any) -> list[Any]:
-        parameters: list[Any] = params_of(ctx)
+        parameters = [*(of_default if is_help else ()), *params_of(ctx)]
         for parameter in parameters:
             if getattr(parameter, "is_flag", False):
                 parameter.metavar = ""
@@ -217,28 +189,24 @@ def _fold_help(command: Any) -> None:
         return parameters
 
     def format_help(ctx: Any, formatter: Any) -> None:
-        common = [one for one in _shown_params(command) if getattr(one, "rich_help_panel", None) == COMMON]
-        if is_verbose() or not common:
-            write(ctx, formatter)
-            return
-        names = ", ".join(max(one.opts, key=len) for one in common)
+        nonlocal is_help
+        shown = [] if is_verbose() else [*command.params, *of_default]
+        common = [one for one in shown if getattr(one, "rich_help_panel", None) == COMMON]
         epilog = command.epilog
-        command.epilog = f"{COMMON}, described by {ctx.command_path} --help -v: {names}\n\n{epilog or ''}"
+        if common:
+            names = ", ".join(max(one.opts, key=len) for one in common)
+            command.epilog = f"{COMMON}, described by {ctx.command_path} --help -v: {names}\n\n{epilog or ''}"
+        is_help = True
         for one in common:
             one.hidden = True
         try:
             write(ctx, formatter)
         finally:
-            command.epilog = epilog
+            is_help, command.epilog = False, epilog
             for one in common:
                 one.hidden = False
 
     command.get_params, command.format_help = get_params, format_help
-
-
-def _shown_params(command: Any) -> list[Any]:
-    default = getattr(command, "default", None)
-    return [*command.params, *(command.commands[default].params if default else ())]
 
 
 class MainGroup(CommandGroup):
@@ -246,7 +214,7 @@ class MainGroup(CommandGroup):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.commands: Any = Commands()  # nothing is added to them
+        self.commands: Any = Commands(PLACES)
         _fold_help(self)
 
     def list_commands(self, ctx: Any) -> list[str]:

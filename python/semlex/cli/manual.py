@@ -45,7 +45,7 @@ PANELS: dict[str, dict[str, str]] = {
         "worker": "jobs:worker",
     },
 }
-PLACES = {name: place for commands in PANELS.values() for name, place in commands.items()}
+PLACES = {name: place.split(":") for commands in PANELS.values() for name, place in commands.items()}
 # A group's name alone has the example of what it does without a command.
 EXAMPLES: dict[str, str] = {
     "try": 'semlex try ./docs "how often is a key rotated?"',

@@ -66,18 +66,13 @@ def integer(text: str, *flags: str, between: tuple[int, ...] = (), **more: Any) 
     return typer.Option(*flags, parser=parser, metavar=more.pop("metavar", INT), help=text, **more)
 
 
-def decimal(text: str, *flags: str, **more: Any) -> Any:
-    """Declare an option that is a number."""
-    return typer.Option(*flags, parser=number, metavar=more.pop("metavar", NUMBER), help=text, **more)
-
-
 def duration(text: str, *flags: str, **more: Any) -> Any:
     """Declare an option that is a number of seconds."""
-    return typer.Option(*flags, parser=seconds, metavar=more.pop("metavar", SECONDS), help=text, **more)
+    return typer.Option(*flags, parser=seconds, metavar=SECONDS, help=text, **more)
 
 
 def time_with_zone(option: str, text: str | None) -> datetime | None:
-    """Read a time with its zone."""
+    """Read a time with its zone; None remains None."""
     if text is None:
         return None
     try:
@@ -146,7 +141,7 @@ def existing_paths(paths: list[Path]) -> list[Path]:
     return [path.resolve() for path in checked_paths(path.expanduser() for path in paths)]
 
 
-# A key press waits no longer for a server; one that has not answered by then completes nothing.
+# After this time, a key press completes nothing: the server has not answered.
 LIMIT_SECONDS = 1.5
 
 
@@ -197,19 +192,14 @@ def _completed(ctx: Any, incomplete: str, read: Callable[[SyncClient, Settings],
 def _read(ctx: Any, read: Callable[[SyncClient, Settings], Iterable[str]]) -> list[str]:
     from semlex.retriever.synchronous import SyncClient
     from semlex.settings.sources import load_settings
+    from semlex.store.postgres.embedded.server import server_status
 
     given = {name: ctx.params.get(name) for name in ("collection", "database_url", "data_dir")}
     settings = load_settings(**given, embedding_model="none")
-    if settings.database_url is None and not _runs(settings.server_folder):
+    if settings.database_url is None and not server_status(settings.server_folder)["running"]:
         return []
     with SyncClient(**settings.server_options, embedding_model="none", use_reranking=False) as client:
         return list(read(client, settings))
-
-
-def _runs(folder: Path | None) -> bool:
-    from semlex.store.postgres.embedded.server import server_status
-
-    return bool(server_status(folder)["running"])
 
 
 DOCUMENT = typer.Argument(

@@ -258,20 +258,12 @@ class WantedOptions:
 
     def settings(self) -> CollectionSettings:
         """Return the settings of a new collection, without chunk settings, which are fixed with its first file."""
-        return CollectionSettings(
-            distance=self.wanted("distance"),
-            language=self.wanted("language"),
-            keyword_engine=self.wanted("keyword"),
-            with_context=self.wanted("with_context"),
-            stop_words=self.wanted("stop_words"),
-            partitions=self.wanted("partitions"),
-        )
+        given = {name: self.wanted(name) for name in BUILT_IN}
+        return CollectionSettings(keyword_engine=given.pop("keyword"), **given)
 
     def chunk_settings(self) -> ChunkSettings:
         """Return the chunk settings for a collection into which no file was indexed yet."""
-        chunk_tokens = self.wanted("chunk_tokens")
-        if chunk_tokens is None:
-            chunk_tokens = DEFAULT_CHUNK_TOKENS
+        chunk_tokens = self.said.get("chunk_tokens", self.defaults.get("chunk_tokens", DEFAULT_CHUNK_TOKENS))
         return self._cut(
             chunk_tokens,
             self._default("overlap_tokens", DEFAULT_OVERLAP_TOKENS, max_overlap(chunk_tokens)),

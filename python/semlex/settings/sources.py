@@ -16,7 +16,7 @@ import re
 import shlex
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -63,20 +63,19 @@ def read_settings(
     overridden: dict[str, tuple[Overridden, ...]] = {}
     problems: list[str] = []
     notes: list[str] = []
-    seen: dict[str, int] = {}  # the number of the source that says it
+    seen: dict[str, int] = {}  # setting -> number of the first source that sets it
     working = Path.cwd() if folder is None else folder
     for number, source in enumerate(_sources(file, working, arguments, notes)):
         try:
             for found in source():
-                setting = NAMED.get(found.name)
-                if setting is None:
-                    problems.append(str(found.problem))
+                if isinstance(found, str):
+                    problems.append(found)
                 elif found.name in seen:
                     overridden[found.name] = (*overridden.get(found.name, ()), Overridden(found.origin, found.value))
                 else:
                     seen[found.name] = number
-                    _take(setting, found, values, origins, problems)
-        except ConfigurationError as error:  # of a whole file, or of the path to one, which two sources need
+                    _take(NAMED[found.name], found, values, origins, problems)
+        except ConfigurationError as error:  # a file cannot be read; two sources may report the same one
             problems += [str(error)] if str(error) not in problems else []
     if "database_url" in origins and "data_dir" in origins and seen["data_dir"] < seen["database_url"]:
         # A folder that a nearer source names means the embedded Postgres in it.
@@ -94,15 +93,14 @@ def read_settings(
 
 def named_models() -> list[str]:
     """Return the models that the user named in ``SEMLEX_MODELS`` and in the user's own settings file."""
-    said = [found.value for found in from_own_file([]) if found.name == "models"]
-    return model_names(os.environ.get(NAMED["models"].variables[0], "")) + [
-        name for value in said for name in model_names(value)
-    ]
+    found = [one.value for one in from_own_file([]) if isinstance(one, Found) and one.name == "models"]
+    values = [os.environ.get(NAMED["models"].variables[0], ""), *found]
+    return [name for value in values for name in model_names(value)]
 
 
 def _sources(
     file: Path | None, folder: Path, arguments: dict[str, object], notes: list[str]
-) -> tuple[Callable[[], Iterator[Found]], ...]:
+) -> tuple[Callable[[], Iterator[Found | str]], ...]:
     first = (lambda: from_arguments(arguments), from_environment)
     if file is not None:
         return (*first, lambda: from_named_file(file, _content(file), notes))
@@ -215,16 +213,15 @@ SECRET = re.compile(r"(api_?key|passwo?r?d|passwd|secret|token)$", re.IGNORECASE
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A value of a setting from one source, or the problem with it."""
+    """A value of a setting from one source."""
 
-    name: str  # the setting's; empty for a problem
-    value: object  # as it is there
+    name: str  # of the setting
+    value: object  # as the source has it, unread
     origin: str  # ``argument``, a variable, or a file
     place: str  # in a message, without the line
     key: tuple[bytes, str, str] | None = None  # of a TOML file: its bytes, the table, and the key in it
-    # the working directory's file that it is from, and what is trusted of it
+    # a file of the working directory, and the bytes of which the user must trust the digest
     folder_file: tuple[Path, bytes] | None = None
-    problem: str | None = None
 
     @property
     def told_place(self) -> str:
@@ -233,14 +230,17 @@ class Found:
         return self.place if line is None else self.place.replace(f"{self.origin}:", f"{self.origin}:{line}:", 1)
 
 
-def from_arguments(given: dict[str, object]) -> Iterator[Found]:
+# Each source yields the settings that it sets, and messages about what it cannot set.
+def from_arguments(given: dict[str, object]) -> Iterator[Found | str]:
     """Yield the settings of a call or a command line; arguments that are None are left out."""
     for name, value in given.items():
-        if value is not None:
-            yield _named(name, value, ARGUMENT, name, f"{name} is not a setting{_nearest(name, list(NAMED))}")
+        if name not in NAMED and value is not None:
+            yield f"{name} is not a setting{_nearest(name, list(NAMED))}"
+        elif value is not None:
+            yield Found(name, value, ARGUMENT, name)
 
 
-def from_environment() -> Iterator[Found]:
+def from_environment() -> Iterator[Found | str]:
     """Yield the environment variables of all settings by precedence, then unknown ones with the prefix SEMLEX_."""
     known: dict[str, str] = {}
     for setting in SETTINGS:
@@ -253,11 +253,10 @@ def from_environment() -> Iterator[Found]:
         is_ours = variable.startswith(PREFIX) and not variable.startswith(OTHER_PREFIXES)
         if is_ours and variable not in known and variable not in OTHER_VARIABLES:
             names = [one.removeprefix(PREFIX) for one in (*OTHER_VARIABLES, *known) if one.startswith(PREFIX)]
-            near = _nearest(variable.removeprefix(PREFIX), names, PREFIX)
-            yield Found("", None, variable, variable, problem=f"{variable} is not a setting{near}")
+            yield f"{variable} is not a setting{_nearest(variable.removeprefix(PREFIX), names, PREFIX)}"
 
 
-def from_folder_file(folder: Path) -> Iterator[Found]:
+def from_folder_file(folder: Path) -> Iterator[Found | str]:
     """Yield ``semlex.toml`` of a working directory."""
     path = folder / FOLDER_FILE
     if path.resolve() != files.own_file().resolve():
@@ -265,7 +264,7 @@ def from_folder_file(folder: Path) -> Iterator[Found]:
         yield from _table(path, files.parse(path, content), content, "", (path, content))
 
 
-def from_project_file(folder: Path) -> Iterator[Found]:
+def from_project_file(folder: Path) -> Iterator[Found | str]:
     """Yield the table ``[tool.semlex]`` of a working directory's ``pyproject.toml``."""
     path = folder / PROJECT_FILE
     table = files.project_table(path)
@@ -273,12 +272,12 @@ def from_project_file(folder: Path) -> Iterator[Found]:
         yield from _table(path, table, files.read_bytes(path), "tool.semlex", (path, files.as_bytes(table)))
 
 
-def from_own_file(notes: list[str]) -> Iterator[Found]:
+def from_own_file(notes: list[str]) -> Iterator[Found | str]:
     """Yield the user's own settings file."""
     yield from from_named_file(files.own_file(), files.read_own_bytes(), notes)
 
 
-def from_named_file(path: Path, content: bytes, notes: list[str]) -> Iterator[Found]:
+def from_named_file(path: Path, content: bytes, notes: list[str]) -> Iterator[Found | str]:
     """Yield a settings file that the user has named: TOML, or JSON with a ``rag`` section."""
     if path.suffix.lower() == JSON_SUFFIX:
         yield from _json(path, files.parse_json(path, content), notes)
@@ -288,24 +287,23 @@ def from_named_file(path: Path, content: bytes, notes: list[str]) -> Iterator[Fo
 
 def _table(
     path: Path, table: dict[str, Any], content: bytes, above: str, folder_file: tuple[Path, bytes] | None
-) -> Iterator[Found]:
+) -> Iterator[Found | str]:
     """Yield the settings of a TOML file, from its top level and its sections."""
     stands: dict[str, str] = {}
 
-    def found(section: str, key: str, value: object) -> Found:
+    def found(section: str, key: str, value: object) -> Found | str:
         shown = f"[{section}] {key}" if section else key
         within = ".".join(filter(None, (above, section)))
-        made = Found("", value, str(path), f"{path}: {shown}", (content, within, key), folder_file)
         setting = SECTIONS[section].get(key) if section else NAMED.get(key)
-        if setting is None and not section and key in SECTIONS:
-            problem = f" is a section: write [{key}], and below it NAME = VALUE"
-        elif setting is None:
-            problem = f" is not a setting{_elsewhere(section, key)}"
-        elif (other := stands.setdefault(setting.name, shown)) != shown:
-            problem = f" sets what {other} already sets; remove one of the two"
-        else:
-            return replace(made, name=setting.name)
-        return replace(made, value=None, problem=made.told_place + problem)
+        name = "" if setting is None else setting.name
+        made = Found(name, value, str(path), f"{path}: {shown}", (content, within, key), folder_file)
+        if not name and not section and key in SECTIONS:
+            return f"{made.told_place} is a section: write [{key}], and below it NAME = VALUE"
+        if not name:
+            return f"{made.told_place} is not a setting{_elsewhere(section, key)}"
+        if (other := stands.setdefault(name, shown)) != shown:
+            return f"{made.told_place} sets what {other} already sets; remove one of the two"
+        return made
 
     for key, value in table.items():
         if key in SECTIONS and isinstance(value, dict):
@@ -315,13 +313,12 @@ def _table(
             yield found("", key, value)
 
 
-def _json(path: Path, table: Any, notes: list[str]) -> Iterator[Found]:
+def _json(path: Path, table: Any, notes: list[str]) -> Iterator[Found | str]:
     """Yield the settings of a JSON file: its ``rag`` section; other sections belong to other programs."""
     section = table.get(RAG_SECTION) if isinstance(table, dict) else None
     if not isinstance(section, dict):
         if table:
-            problem = f'{path}: the section "{RAG_SECTION}" is missing; settings belong in {{"{RAG_SECTION}": {{…}}}}'
-            yield Found("", None, str(path), str(path), problem=problem)
+            yield f'{path}: the section "{RAG_SECTION}" is missing; settings belong in {{"{RAG_SECTION}": {{…}}}}'
         return
     stands: dict[str, str] = {}
     about: list[str] = []
@@ -329,31 +326,26 @@ def _json(path: Path, table: Any, notes: list[str]) -> Iterator[Found]:
         for key, name, value in rag_section(section, about):
             place = f"{path}: {RAG_SECTION}.{key}"
             if name is None:
-                known = list(QA_KEYS if key.startswith("qa.") else RAG_KEYS)
-                near = _nearest(key.removeprefix("qa."), known, "qa." if key.startswith("qa.") else "")
-                yield Found("", None, str(path), place, problem=f"{place} is not a setting{near}")
+                known, prefix = (QA_KEYS, "qa.") if key.startswith("qa.") else (RAG_KEYS, "")
+                yield f"{place} is not a setting{_nearest(key.removeprefix(prefix), list(known), prefix)}"
             elif (other := stands.setdefault(name, key)) != key:
-                said = f"{place} sets what {RAG_SECTION}.{other} already sets; remove one of the two"
-                yield Found("", None, str(path), place, problem=said)
+                yield f"{place} sets what {RAG_SECTION}.{other} already sets; remove one of the two"
             else:
                 yield Found(name, value, str(path), place)
     except ValueError as error:
-        yield Found("", None, str(path), str(path), problem=f"{path}: {RAG_SECTION}.{error}")
+        yield f"{path}: {RAG_SECTION}.{error}"
     notes += [f"{path}: {RAG_SECTION}.{note}" for note in about]
 
 
-def _named(name: str, value: object, origin: str, place: str, problem: str) -> Found:
-    return Found(name, value, origin, place) if name in NAMED else Found("", None, origin, place, problem=problem)
-
-
 def _elsewhere(section: str, key: str) -> str:
-    known = [one for one, names in SECTIONS.items() if key in names]
-    if section and known:
-        return f" of this section; it belongs in [{known[0]}]"
-    if not section and known:
-        return f" outside a section; write [{known[0]}], and below it {key} = …"
-    names = list(SECTIONS[section]) if section else [*NAMED, *SECTIONS]
-    return _nearest(key, names)
+    for known, names in SECTIONS.items():
+        if key in names:
+            return (
+                f" of this section; it belongs in [{known}]"
+                if section
+                else f" outside a section; write [{known}], and below it {key} = …"
+            )
+    return _nearest(key, list(SECTIONS[section]) if section else [*NAMED, *SECTIONS])
 
 
 def _nearest(name: str, names: list[str], prefix: str = "") -> str:

@@ -168,17 +168,18 @@ def shown(value: object) -> str:
 class Setting:
     """The declaration of a setting: its names, reader, description and effects."""
 
+    attribute: str  # its name in `Settings`
     name: str  # as in a file; its variable is SEMLEX_ and the same in capitals
     read: Callable[[Any], Any]
     what: str
     section: str  # of a file; there it has its name or one of `keys`
-    keys: tuple[str, ...]
-    json_keys: tuple[str, ...]  # in the ``rag`` section of a JSON file, beside its own in camel case
-    others: tuple[str, ...]  # environment variables that count if its own is not set, the first before the next
-    example: Any  # for a file that explains a setting without a default
-    of_collection: bool  # decided when a collection is made
-    leads_away: Callable[[Any], bool]  # whether a value decides where texts or data go, or what is loaded from a path
-    attribute: str  # its name in `Settings`
+    keys: tuple[str, ...] = ()
+    json_keys: tuple[str, ...] = ()  # in the ``rag`` section of a JSON file, beside its own in camel case
+    others: tuple[str, ...] = ()  # environment variables that are read if its own is not set, the first one that is set
+    example: Any = None  # for a file that explains a setting without a default
+    of_collection: bool = False  # decided when a collection is made
+    # whether a value decides where texts or data go, or what is loaded from a path
+    leads_away: Callable[[Any], bool] = lambda _: False
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -435,11 +436,8 @@ class Settings:
         return {setting.name: self.value(setting) for setting in SETTINGS}
 
 
-_LEFT_OUT = {"keys": (), "json_keys": (), "others": (), "example": None, "of_collection": False}
 SETTINGS = tuple(
-    Setting(**{"name": one.name, **_LEFT_OUT, "leads_away": lambda _: False, **one.metadata, "attribute": one.name})
-    for one in fields(Settings)
-    if one.metadata
+    Setting(attribute=one.name, **{"name": one.name, **one.metadata}) for one in fields(Settings) if one.metadata
 )
 NAMED = {one.name: one for one in SETTINGS}
 SECTIONS: dict[str, dict[str, Setting]] = {}

@@ -73,7 +73,7 @@ def test_a_wrong_command_says_what_to_type(handbook):
         (":xyzzy", "unknown command :xyzzy: :help lists the commands"),
         (":", ":help lists the commands"),
         (":mode both", ":mode takes vector, keyword, hybrid; got 'both'"),
-        (":top", "must be a whole number; got ''"),
+        (":top", "must be a whole number between 1 and 1,000; got ''"),
         (":top 0", "must be a whole number between 1 and 1,000; got '0'"),
     ):
         done = piped(handbook, line)

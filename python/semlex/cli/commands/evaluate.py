@@ -14,7 +14,7 @@ from rich.markup import escape
 
 from semlex.cli.context import MODEL, SERVER, Context, with_context
 from semlex.cli.groups import group_with_default
-from semlex.cli.options import INT, Flags, OptionsOf, Reranker, agree, integer, whole_number_between
+from semlex.cli.options import Flags, OptionsOf, Reranker, agree, integer
 from semlex.cli.output import check_place, print_lines, print_note, write_page
 from semlex.cli.reports import checkup_page, print_checkup
 from semlex.cli.terminal import counted, inform, messages, one_line, output
@@ -320,12 +320,10 @@ ANNOUNCED_SECONDS = 5.0  # a checkup that takes longer is announced
 MINUTE = 60.0
 Sample = Annotated[
     int | None,
-    typer.Option(
+    integer(
+        "Maximum number of headings to ask. Default: 500 (200 with a slow model), until 60 s have passed.",
         "--sample",
-        parser=whole_number_between(1, MAX_SAMPLE),
-        metavar=INT,
-        help="Maximum number of headings to ask. Default: 500 (200 with a slow model), until 60 s have passed.",
-        show_default=False,
+        between=(1, MAX_SAMPLE),
     ),
 ]
 Seed = Annotated[

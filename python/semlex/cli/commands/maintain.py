@@ -212,9 +212,9 @@ def enrich(
     from semlex.ingest.enrichment import Enrichment, checked_enrichment
 
     settings = context.settings()
-    if checked_enrichment(settings.enrichment_model) is None or settings.enrichment_model is None:
-        raise ConfigurationError("name the language model that describes chunks: --enrich MODEL, as for --chat-model")
     name = settings.enrichment_model
+    if name is None or checked_enrichment(name) is None:
+        raise ConfigurationError("name the language model that describes chunks: --enrich MODEL, as for --chat-model")
     if not dry_run:
         refuse_unasked(name, yes=yes)
     with resumable(), context.opened(settings, with_choice=True) as retriever:
@@ -258,13 +258,12 @@ def filled(
     *,
     yes: bool,
 ) -> Report:
-    """Fill a collection; if chunks are to be described, first show the cost and ask."""
+    """Fill a collection; if chunks are to be described, first show the cost and ask (see `refuse_unasked`)."""
     from semlex.ingest.enrichment import Enrichment, checked_enrichment
 
     name = settings.enrichment_model
     if name is None or checked_enrichment(name) is None:
         return fill(None)
-    refuse_unasked(name, yes=yes)
     if yes:
         return fill(Enrichment(name))
     # This call stores the files and sends nothing, so a second call finds them unchanged.

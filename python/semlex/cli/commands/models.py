@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from semlex.maintenance.reembed import EmbeddingFigures, ReembedReport
     from semlex.models.files import PulledModel
-    from semlex.retriever.synchronous import SyncRetriever
 
 
 models_app = typer.Typer(help=__doc__, cls=group_with_default("list"))
@@ -93,15 +92,9 @@ def _print_pulled(pulled: PulledModel) -> None:
 @contextmanager
 def _download_bar(*, shown: bool) -> Iterator[tuple[Callable[[int, int, int], None], Callable[[int], None]]]:
     """Show the size of the download on one line and, if stderr is a terminal, a bar of the bytes."""
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-    )
+    columns = ("{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=messages, transient=True, disable=not (shown and messages.is_terminal)) as bar:
         task = bar.add_task("fetching", total=None, visible=False)
 
@@ -110,10 +103,7 @@ def _download_bar(*, shown: bool) -> Iterator[tuple[Callable[[int, int, int], No
                 messages.print(f"[dim]{decimal(size)} in {counted(files, 'file')}, {decimal(missing)} to fetch[/dim]")
             bar.update(task, total=missing, visible=missing > 0)
 
-        def progress(arrived: int) -> None:
-            bar.update(task, completed=arrived)
-
-        yield announce, progress
+        yield announce, lambda arrived: bar.update(task, completed=arrived)
 
 
 @models_app.command("fill")
@@ -151,11 +141,24 @@ def set_model(
     The new vectors are made beside the old ones, checked, and used from then on. Programs that are already running
     keep using the old vectors. The same command continues an interrupted run.
     """
+    from semlex.models.model_names import leads_to
+
+    settings = replace(context, embedding_model=model).settings()
+    if settings.embedding_model is None:
+        raise ConfigurationError("no model is named: semlex models set MODEL")
+    at_server = leads_to(settings.embedding_model) == "server"
     # The collection is opened without the new model, whose vectors it does not hold yet.
     alone = replace(context, dimensions=None, tokenizer=None)
-    context = replace(context, embedding_model=model)
-    with resumable(), alone.opened() as retriever:
-        report = _changed(context, retriever, vector_storage, restart=restart, dry_run=dry_run)
+    with resumable(), alone.opened() as retriever, context.progress() as progress:
+        report = retriever.embeddings.change(
+            settings.embedding_model,
+            dimensions=settings.dimensions,
+            tokenizer=settings.tokenizer if at_server else context.tokenizer,
+            vector_storage=vector_storage,  # type: ignore[arg-type]
+            restart=restart,
+            dry_run=dry_run,
+            progress=progress,
+        )
     context.emit(report, lambda: _print_reembedded(report))
 
 
@@ -173,29 +176,6 @@ def rollback(
     with resumable(), alone.opened() as retriever, context.progress() as progress:
         report = retriever.embeddings.roll_back(context.embedding_model, force=force, progress=progress)
     context.emit(report, lambda: _print_reembedded(report))
-
-
-def _changed(
-    context: Context, retriever: SyncRetriever, vector_storage: str | None, *, restart: bool, dry_run: bool
-) -> ReembedReport:
-    from semlex.models.model_names import leads_to
-    from semlex.options.collection import storage_named
-
-    settings = context.settings()
-    model = settings.embedding_model
-    if model is None:
-        raise ConfigurationError("no model is named: semlex models set MODEL")
-    at_server = leads_to(model) == "server"
-    with context.progress() as progress:
-        return retriever.embeddings.change(
-            model,
-            dimensions=settings.dimensions,
-            tokenizer=settings.tokenizer if at_server else context.tokenizer,
-            vector_storage=None if vector_storage is None else storage_named(vector_storage),
-            restart=restart,
-            dry_run=dry_run,
-            progress=progress,
-        )
 
 
 def _print_reembedded(report: ReembedReport) -> None:
