@@ -323,7 +323,11 @@ def test_editors_and_paths(monkeypatch, tmp_path):
     ):
         with pytest.raises(ConfigurationError, match=said):
             editor.open_hit(hits, place)
-    for named, said in (("", "export EDITOR=vim"), ("'vim", "a quote is not closed"), ("false", "ended with code 1")):
+    for named, said in (
+        ("", "export EDITOR=vim"),
+        ("'vim", "a quote is not closed"),
+        ("false", "ended with exit code 1"),
+    ):
         monkeypatch.setenv("EDITOR", named)
         with pytest.raises(ConfigurationError, match=said):
             editor.open_hit([there], 1)

@@ -31,7 +31,7 @@ READER = (*SERVER, "read_from")
 OUTPUT = ("as_json", "shown_fields", "header")
 MODEL = ("embedding_model", "device", "dimensions", "tokenizer")
 NEW = ("language", "keyword", "partitions")  # of a collection that the command may make
-ONLY = "the only one"  # the origin of a collection's name that nobody has given
+ONLY = "the only one"  # origin of the setting `collection` if the server has one collection and none was named
 SHOWN_NAMES = 10
 
 
@@ -63,7 +63,7 @@ class Context(SharedOptions):
 
         settings = settings or self.settings()
         with self._retriever(settings, create=create, searches=searches) as retriever:
-            if settings.origins.get("collection") == ARGUMENT:  # which the command line need not have named itself
+            if settings.origins.get("collection") == ARGUMENT:  # an option named it, or the command did
                 set_server(self.database_url, self.data_dir, settings.collection)
             if with_choice and not self.as_json:
                 inform(f"[dim]{escape(retriever.embedding_choice)}[/dim]")
@@ -78,7 +78,7 @@ class Context(SharedOptions):
     def _wait_for_indexes(self, retriever: SyncRetriever) -> None:
         """Show the progress of the index builds that a load has started, until they end."""
         if not self.as_json:
-            inform("[dim]everything is stored and searched; indexes are being built, which makes searches faster[/dim]")
+            inform("[dim]everything can be searched now; indexes that make searches faster are being built[/dim]")
         try:
             with self.progress() as progress:
                 retriever.indexes.wait(progress=progress)
@@ -183,7 +183,7 @@ def with_context(*names: str | EllipsisType) -> Callable[[Callable[..., None]], 
 
 
 def _run(command: Callable[..., None], context: Context, given: dict[str, Any]) -> None:
-    """Run a command; ``--fields`` implies JSON objects, as ``--json`` does."""
+    """Run a command; its error about a missing collection also names the server."""
     if context.database_url is not None and context.data_dir is not None:
         raise ConfigurationError("--database and --data-dir name two servers: give one of them")
     set_server(context.database_url, context.data_dir, context.collection)
@@ -194,6 +194,7 @@ def _run(command: Callable[..., None], context: Context, given: dict[str, Any]) 
 
 
 def _print_chosen(command: Callable[..., None], context: Context, given: dict[str, Any]) -> None:
+    """Run a command; with ``--fields``, it prints only these keys of the objects that ``--json`` would print."""
     with choosing(context.shown_fields, as_json=context.as_json, header=context.header) as chosen:
         if chosen is None:
             command(context, **given)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from semlex.types.results import SearchResult
 
-# Programs that take `+LINE FILE`, and those that take `-g FILE:LINE`; what is neither gets the file.
+# Editors that take `+LINE FILE`, and (GOTO) those that take `-g FILE:LINE`; others get only the file.
 PLUS_LINE = frozenset(
     {"vi", "vim", "nvim", "view", "gvim", "nano", "pico", "emacs", "emacsclient", "micro", "joe", "kak"}
 )
@@ -91,6 +91,6 @@ def _run(command: list[str]) -> None:
     try:
         ended = subprocess.run(command, check=False).returncode
     except OSError as error:
-        raise ConfigurationError(f"EDITOR: {one_line(command[0])} cannot be run: {error.strerror}") from None
+        raise ConfigurationError(f"the program {one_line(command[0])} cannot be run: {error.strerror}") from None
     if ended:
-        raise ConfigurationError(f"EDITOR: {one_line(command[0])} ended with code {ended}")
+        raise ConfigurationError(f"the program {one_line(command[0])} ended with exit code {ended}")

@@ -54,7 +54,7 @@ def exit_code(error: SemlexError) -> int:
 
 
 def on_signals(received: list[int], end: Callable[[], object]) -> None:
-    """End the work of a running event loop at Ctrl-C or SIGTERM; end the process at the second one."""
+    """At the first Ctrl-C or SIGTERM, note it in `received` and call `end`; at the second one, end the process."""
     import asyncio
 
     def stop(number: int) -> None:

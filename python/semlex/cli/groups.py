@@ -278,9 +278,9 @@ def command_first(arguments: list[str], commands: Iterable[str], own: set[str]) 
     return [*arguments[:begin], arguments[place], *arguments[begin:place], *arguments[place + 1 :]]
 
 
-# A line of so many words, the first of which is like a command, is not a question.
+# A line of so many words is not taken for a question if its first word resembles a command.
 SHORT = 2
-# What does it here -> what people type.
+# Commands of semlex -> words that people type for them.
 _TYPED = {
     "collections list, documents list": "list ls",
     "search": "find query grep",
@@ -384,7 +384,7 @@ def _is_missing(error: Any) -> bool:
 
 def _options(option: str, typed: Sequence[str], options: set[str]) -> list[str]:
     """Return the options that a word probably means; empty if none is similar."""
-    # What begins with one dash is read letter by letter.
+    # An option with one dash is read letter by letter, so that `option` may be its first letter only.
     words = [word.partition("=")[0] for word in typed if word.startswith(option)]
     for word in dict.fromkeys([option, *words]):
         for meant in (OPTIONS.get(word, ""), "--" + word.lstrip("-").lower().replace("_", "-")):

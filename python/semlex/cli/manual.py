@@ -133,9 +133,9 @@ EXAMPLES: dict[str, str] = {
 
 # Commands that use no server, or one of their own.
 WITHOUT_SERVER = ("prove", "documents preview", "config", "models pull", "models known", "doctor models", "serve token")
-# Commands of the embedded server alone.
+# The group of commands for the embedded server, which take no --database.
 EMBEDDED = "postgres"
-# Other commands that name no collection, or another one.
+# Other commands whose completed form needs no --collection.
 WITHOUT_COLLECTION = frozenset(
     (
         "try",
@@ -154,30 +154,32 @@ WITHOUT_COLLECTION = frozenset(
 )
 _COMMAND = re.compile(rf"\bsemlex ({'|'.join(sorted(EXAMPLES, key=len, reverse=True))})(?![\w-])")
 
-_database: ContextVar[str] = ContextVar("database", default="")
-_data_dir: ContextVar[str] = ContextVar("data_dir", default="")
-_collection: ContextVar[str] = ContextVar("collection", default="")
+# The options --database, --data-dir and --collection of this command line, each "" if it was not given.
+_options: ContextVar[tuple[str, str, str]] = ContextVar("options", default=("", "", ""))
 
 
 def set_server(database_url: str | None, data_dir: Path | None, collection: str | None = None) -> None:
     """Remember the server and the collection that the command line names."""
-    _database.set("" if database_url is None else " --database …")
-    _data_dir.set("" if data_dir is None else f" --data-dir {shlex.quote(str(data_dir))}")
-    _collection.set("" if collection is None else f" --collection {shlex.quote(collection)}")
+    _options.set(
+        (
+            "" if database_url is None else " --database …",
+            "" if data_dir is None else f" --data-dir {shlex.quote(str(data_dir))}",
+            "" if collection is None else f" --collection {shlex.quote(collection)}",
+        )
+    )
 
 
 def with_server(text: str) -> str:
     """Return a message whose commands are completed with the server and the collection of this command line."""
-    if not (_database.get() or _data_dir.get() or _collection.get()):
-        return text
+    database, data_dir, collection = _options.get()
 
     def named(found: re.Match[str]) -> str:
         if found[1].startswith(WITHOUT_SERVER):
             return found[0]
         line = text[found.end() :].partition("\n")[0]
-        embedded = found[1].startswith(EMBEDDED)
-        without = embedded or found[1] in WITHOUT_COLLECTION or "--collection" in line
-        database = "" if embedded else _database.get()
-        return f"{found[0]}{database}{_data_dir.get()}{'' if without else _collection.get()}"
+        if found[1].startswith(EMBEDDED):
+            return f"{found[0]}{data_dir}"
+        without = found[1] in WITHOUT_COLLECTION or "--collection" in line
+        return f"{found[0]}{database}{data_dir}{'' if without else collection}"
 
     return _COMMAND.sub(named, text)

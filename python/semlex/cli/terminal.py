@@ -1,4 +1,4 @@
-"""The two output streams of the command line, on which texts cannot send control characters to the terminal."""
+"""The two output streams of the command line; both escape control characters in texts."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def tell_interruption(text: str = "interrupted") -> None:
 
 
 def leave_interruption_untold() -> None:
-    """Print nothing about an interruption, because the operation reports it itself."""
+    """After Ctrl-C, print nothing: the operation reports the interruption itself."""
     _interruption_told.set(True)
 
 

@@ -68,7 +68,7 @@ Explain: TypeAlias = Annotated[
 Deadline: TypeAlias = Annotated[
     float | None,
     Option(
-        "Seconds from the start of the call. Whatever has answered by then is the result.",
+        "Seconds from the start of the call. A search that has not answered by then is left out of the result.",
         above=0,
         maximum=MAX_DEADLINE_SECONDS,
     ),
@@ -108,7 +108,7 @@ MinSimilarity: TypeAlias = Annotated[
 RouteOption: TypeAlias = Annotated[
     RouteBy | Literal[False] | None,
     Option(
-        "Let the kind of question choose candidates, reranking and grouping: rules decide, or the chat model.",
+        "Choose candidates, reranking and grouping by the kind of question, which rules or the chat model decide.",
         form="choice",
     ),
 ]

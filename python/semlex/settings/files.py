@@ -46,7 +46,7 @@ def _own_folder() -> Path:
         folder = Path(platformdirs.user_config_dir("semlex", appauthor=False))
         if folder.is_absolute():
             return folder
-    # A user of a container whom the system does not know: its home is the root.
+    # The user of a container has no entry in the system's list of users, and so no home folder.
     return Path("/.config/semlex").absolute()
 
 
@@ -82,7 +82,7 @@ def parse(path: Path, content: bytes) -> dict[str, Any]:
         place = re.search(r"\(at line (\d+), column (\d+)\)", said)
         end = content.decode("utf-8-sig").split("\n")
         where = f"{place[1]}:{place[2]}" if place else f"{len(end)}:{len(end[-1]) + 1}"
-        # What the parser says in front of a colon is the kind of the error; behind it may stand a part of the file.
+        # Only what precedes a colon in the parser's message is shown: text of the file may follow the colon.
         kind = re.sub(r" \(at .*", "", said, flags=re.DOTALL).partition(":")[0]
         raise ConfigurationError(f"{path}:{where}: {kind}; a line is NAME = VALUE, with texts between quotes") from None
 
@@ -115,11 +115,11 @@ def project_table(path: Path) -> dict[str, Any] | None:
     """Return the table ``[tool.semlex]`` of a ``pyproject.toml``, or None."""
     content = read_bytes(path)
     if b"semlex" not in content:
-        return None  # what other programs' files look like is not for us to judge
+        return None  # without a table of semlex, errors in the file are not reported
     tool = parse(path, content).get("tool")
     table = tool.get("semlex") if isinstance(tool, dict) else None
     if table is not None and not isinstance(table, dict):
-        raise ConfigurationError(f"{path}: tool.semlex must be a table, [tool.semlex]")
+        raise ConfigurationError(f"{path}: tool.semlex must be a table: write [tool.semlex], and below it NAME = VALUE")
     return table
 
 
@@ -207,7 +207,7 @@ def trust(folder: Path) -> list[Path]:
 
 
 def untrust(folder: Path) -> bool:
-    """Stop trusting the files of a folder; return whether one was trusted."""
+    """Stop trusting the settings files of a folder; return whether any of them was trusted."""
     found = trusted_files()
     places = {_place(folder.resolve() / name) for name in (FOLDER_FILE, PROJECT_FILE)} & found.keys()
     if places:
@@ -228,7 +228,7 @@ def _write_trusted(places: dict[str, str]) -> None:
     path = trust_file()
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # A file of its own, moved into place: nobody reads half of a list. It is readable by its owner alone.
+        # A new file, readable by its owner alone, is moved into place, so that nobody reads half of a list.
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.")
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             json.dump(places, file, indent=2, sort_keys=True)

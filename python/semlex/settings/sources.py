@@ -78,7 +78,7 @@ def read_settings(
         except ConfigurationError as error:  # a file cannot be read; two sources may report the same one
             problems += [str(error)] if str(error) not in problems else []
     if "database_url" in origins and "data_dir" in origins and seen["data_dir"] < seen["database_url"]:
-        # A folder that a nearer source names means the embedded Postgres in it.
+        # A folder from a source of higher precedence means the embedded Postgres in this folder.
         lost = Overridden(origins.pop("database_url"), values.pop("database_url"))
         overridden["database_url"] = (lost, *overridden.get("database_url", ()))
     server = libpq_server()
@@ -359,7 +359,7 @@ def _nearest(name: str, names: list[str], prefix: str = "") -> str:
 
 
 RAG_SECTION = "rag"
-# Names of models that can be nothing but those of a provider.
+# Names that only models of a provider have -> the prefix that semlex uses for the provider.
 _PROVIDERS = (
     (re.compile(r"text-embedding-(3-\w+|ada-002)"), "openai:"),
     (re.compile(r"(models/)?(gemini-embedding-[\w.-]+|text-embedding-004)"), "gemini:"),
@@ -371,7 +371,7 @@ QA_KEYS = ("model", "temperature")
 # rerankerProvider -> the prefix of rerankerModel.
 _RERANKERS = {"cohere": "cohere:", "jina": "jina:", "cross-encoder": "cross-encoder:", "local": ""}
 _PROVIDER = one_of("auto", "none", "llm", *_RERANKERS)
-# The server that libpq would take: what names it, and how an address says the same.
+# Variables by which libpq finds its server -> the keyword of the same meaning in an address.
 SERVER_VARIABLES = {"PGSERVICE": "service", "PGHOST": "host", "PGHOSTADDR": "hostaddr"}
 
 
@@ -389,7 +389,7 @@ def chat_model(name: Any) -> Any:
     return f"openrouter:{name}" if is_bare else name
 
 
-# The last source of an address: these variables are set for all programs, an address for semlex is meant for it.
+# The last source of an address, because these variables are set for all programs, not for semlex.
 def libpq_server() -> tuple[str, str] | None:
     """Return the server that libpq's own variables name, as variable and address, or None."""
     for variable, keyword in SERVER_VARIABLES.items():

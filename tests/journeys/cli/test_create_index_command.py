@@ -51,9 +51,9 @@ def test_a_dry_run_and_what_is_refused_build_nothing(filled):
     assert "no vector index has to be built" in said
     for options, words in (
         ("--kind tree", "--kind must be one of hnsw, ivfflat, none; got 'tree'"),
-        ("--kind hnsw --lists 3", "an index of kind hnsw has no --lists"),
-        ("--m 8 --lists 3", "an index of kind hnsw has no --lists"),
-        ("--kind none --ef-construction 40", "an index of kind none has no --ef-construction"),
+        ("--kind hnsw --lists 3", "an index of kind hnsw does not accept --lists"),
+        ("--m 8 --lists 3", "an index of kind hnsw does not accept --lists"),
+        ("--kind none --ef-construction 40", "an index of kind none does not accept --ef-construction"),
         ("--m 1", "m must be"),
         ("--quantization int8", "quantization must be halfvec or bit, or None; got 'int8'"),
         ("--m many", "whole number"),

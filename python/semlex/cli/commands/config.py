@@ -22,13 +22,13 @@ from semlex.settings.table import BUILT_IN, OTHER_VARIABLES, SETTINGS, Setting, 
 config_app = typer.Typer(help=__doc__, cls=group_with_default("show"))
 
 TrustedFolder = Annotated[Path, typer.Argument(help="Folder; default: the working directory.")]
-# What may be secret in an address: the part before the last @, and after ?.
+# Parts of an address that may be secret: between :// and the last @, and after ?.
 _SECRETS = ((re.compile(r"://\S*@"), "://***@"), (re.compile(r"\?[^#\s]+"), "?***"))
 
 
 @config_app.command("show")
 def show(*, as_json: AsJson = False) -> None:
-    """Show every setting, its value and where it comes from; with -v also what was overridden.
+    """Show every setting, its value and where it comes from; with -v also every overridden value.
 
     Options take precedence over the environment (SEMLEX_ and the name in capitals), then come semlex.toml and
     pyproject.toml in the working directory, then your own settings file. Keys are read from the environment only and

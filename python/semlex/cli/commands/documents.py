@@ -122,7 +122,7 @@ def _delete_all(retriever: SyncRetriever, parts: Sequence[dict[str, Any]], *, dr
 def documents(context: Context, *, source: Source = None) -> None:
     """List the documents that were read, whether their files have changed, and what could not be read.
 
-    States: ok, changed, gone, row of a table, and unknown if this machine cannot reach the folder.
+    States: ok, changed, gone, row (of a followed table), unknown (this machine cannot read the folder or the file).
     """
     with context.opened() as retriever:
         found = retriever.documents.list(source)

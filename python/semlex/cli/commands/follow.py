@@ -18,7 +18,6 @@ from semlex.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from semlex.settings.table import Settings
     from semlex.types.followed import FollowedStatus, FollowedTable
 
 # Several names of columns in one argument; anything else is one expression.
@@ -72,21 +71,29 @@ def follow(
     refused = {"--list": given | named, "--stop": given | named, "--change": named}.get(mode or "", {})
     if refused:
         raise ConfigurationError(f"{mode} does not accept --{next(iter(refused)).replace('_', '-')}: leave it out")
-    wanted = str(table)
-    if mode == "--list":
-        _show(context)
-    elif mode == "--sql":
-        _print_sql(context, wanted, given | named)
-    elif mode == "--stop":
-        _stop(context, wanted, keep=keep)
-    else:
-        settings = _without_model(context) if change else context.with_only_collection(context.settings())
-        with context.opened(settings, create=not change, with_choice=not change) as retriever:
-            if change:
-                followed = retriever.tables.change(wanted, table=renamed, **given)
-            else:
-                followed = retriever.tables.follow(wanted, **given, **named)
-        context.emit(asdict(followed), lambda: _print_followed(followed, changed=change))
+    wanted, follows = str(table), mode is None
+    settings = context.settings() if follows else context.settings(embedding_model="none")
+    if follows or print_sql:
+        settings = context.with_only_collection(settings)
+    with context.opened(settings, create=follows, with_choice=follows) as retriever:
+        if show:
+            found = retriever.tables.followed()
+            context.emit(found, lambda: _print_all(found, header=context.header))
+        elif print_sql:
+            script = retriever.tables.ddl(wanted, **given, **named)
+            context.emit({"sql": script}, lambda: output.print(script, markup=False, end=""))
+        elif stop:
+            deleted = retriever.tables.stop(wanted, keep=keep)
+            done = "its documents stay" if keep else f"{counted(deleted, 'document')} deleted"
+            line = escape(one_line(f"{wanted} is not followed any more; {done}"))
+            context.emit({"name": wanted, "deleted": deleted}, lambda: inform(line))
+        else:
+            followed = (
+                retriever.tables.change(wanted, table=renamed, **given)
+                if change
+                else retriever.tables.follow(wanted, **given, **named)
+            )
+            context.emit(asdict(followed), lambda: _print_followed(followed, changed=change))
 
 
 def _mode(modes: Mapping[str, bool], table: str | None, parts: Mapping[str, tuple[str, bool]]) -> str | None:
@@ -120,32 +127,6 @@ def _formats(given: Sequence[str]) -> dict[str, str]:
             raise ConfigurationError(f"--format must be TEXT=FORMAT, such as body=markdown; got {one!a}")
         formats[text.strip()] = name.strip()
     return formats
-
-
-def _without_model(context: Context) -> Settings:
-    return context.settings(embedding_model="none")
-
-
-def _show(context: Context) -> None:
-    with context.opened(_without_model(context)) as retriever:
-        found = retriever.tables.followed()
-    context.emit(found, lambda: _print_all(found, header=context.header))
-
-
-def _stop(context: Context, name: str, *, keep: bool) -> None:
-    with context.opened(_without_model(context)) as retriever:
-        deleted = retriever.tables.stop(name, keep=keep)
-    done = "its documents stay" if keep else f"{counted(deleted, 'document')} deleted"
-    context.emit(
-        {"name": name, "deleted": deleted}, lambda: inform(escape(one_line(f"{name} is not followed any more; {done}")))
-    )
-
-
-def _print_sql(context: Context, table: str, options: dict[str, Any]) -> None:
-    settings = context.with_only_collection(_without_model(context))
-    with context.opened(settings, create=False) as retriever:
-        script = retriever.tables.ddl(table, **options)
-    context.emit({"sql": script}, lambda: output.print(script, markup=False, highlight=False, soft_wrap=True, end=""))
 
 
 def _print_followed(table: FollowedTable, *, changed: bool) -> None:
@@ -182,9 +163,9 @@ def _print_troubles(status: FollowedStatus) -> None:
     """Print to stderr why the last sync failed and which rows could not be stored."""
     name = status.table.name
     if status.error is not None:
-        print_note(one_line(f"{name}: {status.error}"))
+        print_note(f"{name}: {status.error}")
     for problem in status.problems[:SHOWN_PROBLEMS]:
         again = "" if problem.due_at is None else f"; next try at {problem.due_at:%Y-%m-%d %H:%M} UTC"
-        print_note(one_line(f"{name}/{problem.key} is not stored: {problem.message} ({problem.code}){again}"))
+        print_note(f"{name}/{problem.key} is not stored: {problem.message} ({problem.code}){again}")
     if status.failed > SHOWN_PROBLEMS:
         print_note(f"{counted(status.failed, 'row')} of {one_line(name)} are not stored; --json lists the first 100")

@@ -197,7 +197,7 @@ def worker(
     """Run jobs and keep followed tables in step, for all collections, until stopped; start as many as you like.
 
     Ctrl-C or SIGTERM lets running jobs finish their batch and returns them to the queue; a second one ends the worker
-    immediately. Models are those of the options, the settings and the collections.
+    immediately. Jobs use the models that the options, the settings and the collections name.
     """
     import asyncio
 

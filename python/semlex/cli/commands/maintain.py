@@ -162,7 +162,7 @@ def _index(kind: str | None, given: dict[str, Any]) -> VectorIndex | None:
         raise ConfigurationError(f"--kind must be one of {', '.join(KINDS)}; got {kind!r}")
     if others := sorted(given.keys() - set(OPTIONS[kind])):
         named = ", ".join(f"--{name.replace('_', '-')}" for name in others)
-        raise ConfigurationError(f"an index of kind {kind} has no {named}")
+        raise ConfigurationError(f"an index of kind {kind} does not accept {named}: choose another --kind")
     return KINDS[kind](**given)
 
 
@@ -290,7 +290,7 @@ def _agreed(report: EnrichmentReport) -> bool:
     if report.chunks == 0:
         inform("every chunk has its description")
         return False
-    return typer.confirm("Send them?", err=True)
+    return typer.confirm("Send these chunks to the model?", err=True)
 
 
 def _can_ask() -> bool:

@@ -55,9 +55,9 @@ def pull(
 def known(context: Context) -> None:
     """List models that run without torch, with the extra onnx: size, licence, languages and speed.
 
-    Embedders are for --model and rerankers for --reranker. The speed is that of one core: texts of 250 tokens a second.
-    The model static comes with the extra local. Its weights are derived from Llama 2, so that model's Community License
-    applies to them.
+    Embedders are for --model and rerankers for --reranker. The speed is that of one core, in texts of 250 tokens per
+    second. The model static comes with the extra local. Its weights are derived from Llama 2, so that model's
+    Community License applies to them.
     """
     from semlex.models.files import find_cached
     from semlex.models.model_names import KNOWN_MODELS, ONNX_PREFIX
@@ -188,13 +188,13 @@ def _print_reembedded(report: ReembedReport) -> None:
             "was done"
         )
         return
-    recall = "" if report.recall is None else f"; the index finds {report.recall:.0%} of the 10 nearest"
+    recall = "" if report.recall is None else f"; the index finds {report.recall:.0%} of the 10 nearest vectors"
     inform(
         f"version {report.version} is in use now: {model}; {counted(report.embedded, 'chunk')} embedded in "
         f"{report.seconds:.1f} s{recall}"
     )
     if report.lacking:
-        inform(f"{counted(report.lacking, 'chunk')} have no vector: only keyword search finds them")
+        inform(f"{counted(report.lacking, 'chunk')} without a vector: only keyword search finds such chunks")
     if report.previous is not None:
         inform(
             f"version {report.previous} stays for programs that use its model: semlex models rollback goes back to it, "
@@ -220,7 +220,10 @@ def drop(
     ],
     *,
     force: Annotated[
-        bool, typer.Option("--force", help="Drop the vectors even if a process has used them within the last minute.")
+        bool,
+        typer.Option(
+            "--force", help="Drop vectors that a process computes now, or has searched within the last minute."
+        ),
     ] = False,
     yes: Yes = False,
 ) -> None:

@@ -277,8 +277,6 @@ def modes() -> tuple[str, ...]:
 
 def hits_wanted(number: str | int, where: str) -> int:
     """Read a number of hits, or the number of a hit; an error message begins with `where`, the command or option."""
-    import typer
-
     try:
         return whole_number_between(1, MAX_TOP_K)(number)
     except typer.BadParameter as error:
