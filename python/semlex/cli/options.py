@@ -174,32 +174,25 @@ def _collection(client: SyncClient, settings: Settings) -> SyncCollection:
 
 def _completed(ctx: Any, incomplete: str, read: Callable[[SyncClient, Settings], Iterable[str]]) -> list[str]:
     """Return completions that `read` gets from the command line's server; none if it does not reply in time."""
-    # An embedded server is not started for a completion.
-    from semlex.retriever import synchronous  # noqa: F401 - imported before the clock runs
+    from semlex.retriever.synchronous import SyncClient  # before the clock runs
+    from semlex.settings.sources import load_settings
+    from semlex.store.postgres.embedded.server import server_status
 
     found: list[str] = []
 
     def look() -> None:
         with suppress(Exception):  # errors would break the prompt; the command itself reports them
-            found.extend(_read(ctx, read))
+            given = {name: ctx.params.get(name) for name in ("collection", "database_url", "data_dir")}
+            settings = load_settings(**given, embedding_model="none")
+            # An embedded server is not started for a completion.
+            if settings.database_url is not None or server_status(settings.server_folder)["running"]:
+                with SyncClient(**settings.server_options, embedding_model="none", use_reranking=False) as client:
+                    found.extend(read(client, settings))
 
     thread = threading.Thread(target=look, daemon=True)
     thread.start()
     thread.join(LIMIT_SECONDS)
     return [name for name in dict.fromkeys(found) if name.startswith(incomplete)]
-
-
-def _read(ctx: Any, read: Callable[[SyncClient, Settings], Iterable[str]]) -> list[str]:
-    from semlex.retriever.synchronous import SyncClient
-    from semlex.settings.sources import load_settings
-    from semlex.store.postgres.embedded.server import server_status
-
-    given = {name: ctx.params.get(name) for name in ("collection", "database_url", "data_dir")}
-    settings = load_settings(**given, embedding_model="none")
-    if settings.database_url is None and not server_status(settings.server_folder)["running"]:
-        return []
-    with SyncClient(**settings.server_options, embedding_model="none", use_reranking=False) as client:
-        return list(read(client, settings))
 
 
 DOCUMENT = typer.Argument(
@@ -336,9 +329,9 @@ def flag_of(name: str) -> str:
 
 @dataclass(frozen=True)
 class Flags:
-    """Marks a parameter of a command that receives the given options by name."""
+    """Marks a parameter of a command that receives the declared options that were given, by name."""
 
-    declaration: str  # Module and `TypedDict` below `semlex`, such as "options.search:SearchArguments".
+    declaration: str  # module below `semlex`, and the `TypedDict` in it: "options.search:SearchArguments"
     only: tuple[str, ...] = ()  # all if empty
     without: tuple[str, ...] = ()  # names that the command does not offer
 
@@ -397,7 +390,7 @@ class Flags:
         }
 
 
-def parameters_of(kind: type) -> dict[str, inspect.Parameter]:
+def parameters_of(kind: Any) -> dict[str, inspect.Parameter]:
     """Return the parameters of a command that receives the fields of a dataclass, by name."""
     defaults = kind.__dataclass_fields__
     return {
@@ -422,13 +415,12 @@ class OptionsOf:
 
 
 def _parameter(one: Declared, known: Mapping[str, Declared]) -> inspect.Parameter:
-    kind: Any = str | None
+    kinds = {"integer": int, "number": float, "flag": bool} | dict.fromkeys(REPEATED, list[str])
+    kind: Any = kinds.get(one.form, str)
     options: dict[str, Any] = {"help": _text(one, known)}
     if one.form == "integer":
-        kind = int | None
         options |= {"parser": whole_number, "metavar": INT}
     elif one.form == "number":
-        kind = float | None
         in_seconds = one.option.text.startswith("Seconds")
         options |= {"parser": seconds if in_seconds else _number_of(one), "metavar": SECONDS if in_seconds else NUMBER}
     elif one.form == "choice":
@@ -436,17 +428,13 @@ def _parameter(one: Declared, known: Mapping[str, Declared]) -> inspect.Paramete
         options |= {"parser": reader(str, must, one.choices.__contains__), "metavar": "|".join(one.choices)}
     elif one.form == "time":
         options |= {"metavar": "TIME"}
-    elif one.form in REPEATED:
-        kind = list[str] | None
-    elif one.form == "flag":
-        kind = bool | None
     flags = [flag_of(one.name), *([SHORT[one.name]] if one.name in SHORT else [])]
     if one.form == "flag" and one.option.text.endswith("Default: True."):
         flags = [f"{flags[0]}/--no{flags[0][1:]}"]
     return inspect.Parameter(
         one.name,
         inspect.Parameter.KEYWORD_ONLY,
-        annotation=Annotated[kind, typer.Option(*flags, **options)],
+        annotation=Annotated[kind | None, typer.Option(*flags, **options)],
         default=None,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from semlex.errors import CollectionSettingsError, ConfigurationError
@@ -109,10 +109,6 @@ class CollectionSettings:
     stop_words: bool = True
     partitions: int = 0
     chunk_settings: ChunkSettings | None = None
-
-    def counted_by(self, token_counter: str) -> CollectionSettings:
-        """Return these settings with another token counter."""
-        return replace(self, token_counter=token_counter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,13 +395,10 @@ class ChunkSettings(NamedTuple):
     min_tokens: int = DEFAULT_MIN_TOKENS
 
     @classmethod
-    def stored(
-        cls, chunk_tokens: int | None, overlap_tokens: int | None, min_tokens: int | None
-    ) -> ChunkSettings | None:
-        """Make the settings from stored values; None if none are stored yet."""
-        if chunk_tokens is None or overlap_tokens is None or min_tokens is None:
-            return None
-        return cls(chunk_tokens, overlap_tokens, min_tokens)
+    def stored(cls, *values: int | None) -> ChunkSettings | None:
+        """Make the settings from stored values, in the order of the fields; None if a value is not stored yet."""
+        known = [value for value in values if value is not None]
+        return cls(*known) if len(known) == len(cls._fields) else None
 
     def check(self) -> None:
         """Raise `ConfigurationError` if a number is out of its range."""

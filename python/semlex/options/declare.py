@@ -140,14 +140,6 @@ class Declared:
         """The options of a group; empty for other options."""
         return declared(self.kind) if self.form == "group" else {}
 
-    def _listed(self) -> str:
-        values = [*map(repr, self.choices), *(["None"] if self.optional else [])]
-        return " or ".join([", ".join(values[:-1]), values[-1]]) if len(values) > 1 else values[0]
-
-    def _may_be_single(self, value: Any) -> bool:
-        """Return whether the value is a single text where the option takes a text or a list of texts."""
-        return isinstance(value, str) and str in self.kinds
-
     def errors(self, value: Any) -> Errors:
         """Return what is wrong with a value: its kind, its range, an unknown choice."""
         option, form = self.option, self.form
@@ -156,7 +148,9 @@ class Declared:
         if form == "choice":
             if isinstance(value, (str, bool)) and value in self.literals:
                 return []
-            raise ConfigurationError(f"{self.name} must be {self._listed()}; got {shown(value)}")
+            *others, last = [*map(repr, self.choices), *(["None"] if self.optional else [])]
+            listed = f"{', '.join(others)} or {last}" if others else last
+            raise ConfigurationError(f"{self.name} must be {listed}; got {shown(value)}")
         if form == "group":
             if not isinstance(value, Mapping):
                 return wrong_type(self.name, "mapping of options", value)
@@ -170,12 +164,13 @@ class Declared:
         minimum = -math.inf if option.minimum is None else option.minimum
         maximum = math.inf if option.maximum is None else option.maximum
         longest = None if option.maximum is None else int(option.maximum)
+        is_single = isinstance(value, str) and str in self.kinds  # instead of a list of texts
         checks: dict[Form, Callable[[], Errors]] = {
             "integer": lambda: whole_number_errors(self.name, value, int(minimum), int(maximum)),
             "number": lambda: number_errors(self.name, value, minimum, maximum, above=option.above),
             "text": lambda: text_errors(self.name, value, max_bytes=longest, blank=False),
             "time": lambda: time_errors(self.name, value),
-            "texts": lambda: [] if self._may_be_single(value) else strings_errors(self.name, value, longest),
+            "texts": lambda: [] if is_single else strings_errors(self.name, value, longest),
             "words": lambda: terms_errors(value),
             "flag": lambda: kind_errors(self.name, value, bool, *([NoneType] if self.optional else [])),
         }

@@ -200,7 +200,7 @@ class Handle:
         models = await resources.models_of(None if stored is None else self._expected(stored))
         settings = self.wanted.settings()
         if models.counter_name is not None:
-            settings = settings.counted_by(models.counter_name)
+            settings = replace(settings, token_counter=models.counter_name)
         info = await registry.open_collection(database, self.names, settings, create=create)
         if models.version is not None:
             info = for_model(info, models.version)

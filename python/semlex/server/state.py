@@ -162,8 +162,12 @@ class ServerState:
 
     async def _opened(self, settings: Settings) -> OpenClient:
         """Open a client with the settings; raise its problem, if it has one that the client in use does not have."""
-        pool = {"max_connections": self.options.database_connections, "role": self.options.role}
-        client = Client(**settings.client_options, **pool, search_defaults=settings.search_options)
+        client = Client(
+            **settings.client_options,
+            max_connections=self.options.database_connections,
+            role=self.options.role,
+            search_defaults=settings.search_options,
+        )
         try:
             await client.initialize()
             open_client = OpenClient(client, settings)

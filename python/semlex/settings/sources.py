@@ -241,7 +241,7 @@ def from_arguments(given: dict[str, object]) -> Iterator[Found | str]:
 
 
 def from_environment() -> Iterator[Found | str]:
-    """Yield the environment variables of all settings by precedence, then unknown ones with the prefix SEMLEX_."""
+    """Yield the settings of environment variables by precedence, then messages on unknown variables of semlex."""
     known: dict[str, str] = {}
     for setting in SETTINGS:
         for variable in setting.variables:
@@ -257,7 +257,7 @@ def from_environment() -> Iterator[Found | str]:
 
 
 def from_folder_file(folder: Path) -> Iterator[Found | str]:
-    """Yield ``semlex.toml`` of a working directory."""
+    """Yield the settings of a working directory's ``semlex.toml``."""
     path = folder / FOLDER_FILE
     if path.resolve() != files.own_file().resolve():
         content = files.read_bytes(path)
@@ -265,7 +265,7 @@ def from_folder_file(folder: Path) -> Iterator[Found | str]:
 
 
 def from_project_file(folder: Path) -> Iterator[Found | str]:
-    """Yield the table ``[tool.semlex]`` of a working directory's ``pyproject.toml``."""
+    """Yield the settings of the table ``[tool.semlex]`` of a working directory's ``pyproject.toml``."""
     path = folder / PROJECT_FILE
     table = files.project_table(path)
     if table is not None:
@@ -273,12 +273,12 @@ def from_project_file(folder: Path) -> Iterator[Found | str]:
 
 
 def from_own_file(notes: list[str]) -> Iterator[Found | str]:
-    """Yield the user's own settings file."""
+    """Yield the settings of the user's own file."""
     yield from from_named_file(files.own_file(), files.read_own_bytes(), notes)
 
 
 def from_named_file(path: Path, content: bytes, notes: list[str]) -> Iterator[Found | str]:
-    """Yield a settings file that the user has named: TOML, or JSON with a ``rag`` section."""
+    """Yield the settings of a file that the user has named: TOML, or JSON with a ``rag`` section."""
     if path.suffix.lower() == JSON_SUFFIX:
         yield from _json(path, files.parse_json(path, content), notes)
     else:

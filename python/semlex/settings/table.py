@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -72,77 +73,56 @@ def folder(value: Any) -> Path:
         raise ValueError(f"begins with the home of a user that does not exist; got {shown(str(value))}") from None
 
 
-def whole(value: Any) -> int:
-    """Read a whole number."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    if isinstance(value, str) and value.strip().isascii() and value.strip().isdigit():
+def reader(
+    read: Callable[[Any], Any], must: str, is_allowed: Callable[[Any], bool] = lambda _: True
+) -> Callable[[Any], Any]:
+    """Return a reader that applies `read`; if `read` or `is_allowed` fails, the error is "must be MUST; got …"."""
+
+    def checked(value: Any) -> Any:
+        with suppress(AttributeError, KeyError, OverflowError, TypeError, ValueError):
+            found = read(value)
+            if is_allowed(found):
+                return found
+        raise ValueError(f"must be {must}; got {shown(value)}")
+
+    return checked
+
+
+def _whole(value: Any) -> int:
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    if is_number or (isinstance(value, str) and value.strip().isascii() and value.strip().isdigit()):
         return int(value)
-    raise ValueError(f"must be a whole number; got {shown(value)}")
+    raise TypeError
 
 
-def whole_between(least: int, most: int) -> Callable[[Any], int]:
-    """Return a reader of whole numbers within bounds."""
-
-    def read(value: Any) -> int:
-        number = whole(value)
-        if not least <= number <= most:
-            raise ValueError(f"must be between {least:,} and {most:,}; got {shown(value)}")
-        return number
-
-    return read
-
-
-def partition_number(value: Any) -> int:
-    """Read a number of partitions, which is 0 or at least two."""
-    return whole(value) and whole_between(2, MAX_PARTITIONS)(value)
-
-
-def number_between(least: float, most: float, what: str = "a number") -> Callable[[Any], float]:
-    """Return a reader of finite numbers within bounds."""
-    bounds = f"at least {least:g}" if most == math.inf else f"between {least:g} and {most:g}"
-
-    def read(value: Any) -> float:
-        try:
-            number = float(value)
-        except (TypeError, ValueError, OverflowError):
-            number = math.nan
-        if isinstance(value, bool) or not (least <= number <= most and math.isfinite(number)):
-            raise ValueError(f"must be {what}, {bounds}; got {shown(value)}")
-        return number
-
-    return read
-
-
-def switch(value: Any) -> bool:
-    """Read true or false."""
+def _number(value: Any) -> float:
     if isinstance(value, bool):
-        return value
-    if not isinstance(value, str) or value.lower() not in SWITCH:
-        raise ValueError(f"must be true or false; got {shown(value)}")
-    return SWITCH[value.lower()]
+        raise TypeError
+    return float(value)
 
 
-def reranking(value: Any) -> bool | Literal["auto"]:
-    """Read true, false or ``auto``."""
-    if value == "auto":
-        return "auto"
-    try:
-        return switch(value)
-    except ValueError:
-        raise ValueError(f"must be true, false or auto; got {shown(value)}") from None
+whole = reader(_whole, "a whole number")
+switch = reader(lambda value: value if isinstance(value, bool) else SWITCH[value.lower()], "true or false")
+reranking = reader(lambda value: "auto" if value == "auto" else switch(value), "true, false or auto")
+partition_number = reader(
+    _whole, f"0, or between 2 and {MAX_PARTITIONS}", {0, *range(2, MAX_PARTITIONS + 1)}.__contains__
+)
 
 
-def one_of(*known: str) -> Callable[[Any], str]:
+def whole_between(least: int, most: int) -> Callable[[Any], Any]:
+    """Return a reader of whole numbers within bounds."""
+    return reader(_whole, f"a whole number between {least:,} and {most:,}", lambda number: least <= number <= most)
+
+
+def number_between(least: float, most: float, what: str = "a number") -> Callable[[Any], Any]:
+    """Return a reader of finite numbers within bounds."""
+    bounds = f", at least {least:g}" if most == math.inf else f" between {least:g} and {most:g}"
+    return reader(_number, f"{what}{bounds}", lambda number: least <= number <= most and math.isfinite(number))
+
+
+def one_of(*known: str) -> Callable[[Any], Any]:
     """Return a reader that accepts one of some words."""
-    listed = f"{', '.join(known[:-1])} or {known[-1]}"
-
-    def read(value: Any) -> str:
-        if not isinstance(value, str) or value not in known:
-            raise ValueError(f"must be {listed}; got {shown(value)}")
-        return value
-
-    return read
+    return reader(lambda value: value, f"{', '.join(known[:-1])} or {known[-1]}", known.__contains__)
 
 
 def names(value: Any) -> tuple[str, ...]:

@@ -392,7 +392,7 @@ def test_all_problems_are_told_beside_a_file_that_cannot_be_named(monkeypatch):
     monkeypatch.setenv("SEMLEX_TOP_K", "0")
     told = semlex("config", "show", code=2).stderr
     assert "SEMLEX_CONFIG must be an absolute path" in told
-    assert "SEMLEX_TOP_K must be between" in told
+    assert "SEMLEX_TOP_K must be a whole number between" in told
 
 
 def test_the_commands(folder):

@@ -224,7 +224,7 @@ def test_the_commands(shell):
     (added,) = shell.objects("fields", "add", "year", "number")
     assert (added["name"], added["type"], len(added["built"]), added["busy"]) == ("year", "number", 1, [])
     assert shell.objects("fields", "add", "year", "number")[0]["built"] == []
-    assert "had its index already" in shell("fields", "add", "year", "number").stderr
+    assert "had an index already" in shell("fields", "add", "year", "number").stderr
     *fields, summary = shell.objects("fields")
     assert summary == {"type": "summary", "chunks": 2, "are_all": True, "left_out": 0}
     year = {"type": "field", "name": "year", "types": {"number": 1, "text": 1}, "elements": {}, "values": []}

@@ -218,7 +218,8 @@ def _sync_tables(context: Context, table: str | None, options: dict[str, Any], *
         reports = retriever.tables.sync(table, compare=compare, **wanted, progress=progress)
     if not reports and not context.as_json:
         inform("no table is followed: semlex follow TABLE --text COLUMN follows one; semlex sync FOLDER reads files")
-    context.emit(reports, lambda: [print_table_sync(report) for report in reports])
+    for report in reports:
+        context.emit(report, partial(print_table_sync, report))
     if any(report.failed for report in reports):
         raise typer.Exit(SOME_FILES)
 
