@@ -82,7 +82,7 @@ class Columns:
     def lines(self, value: dict[str, Any]) -> Iterator[str]:
         """Yield the lines to print for an object."""
         self._keys |= dict.fromkeys(value)
-        # A summary comes even if there are no hits.
+        # A summary is printed even if nothing was found.
         self._has_rows |= value.get("type") != "summary"
         if any(name not in value and name.partition(".")[0] not in value for name in self.names):
             for warning in value.get("warnings") or ():

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from semlex.ingest.progress import Progress
 
 
-def counted(number: int, noun: str) -> str:
+def counted(number: int, noun: str, plural: str = "") -> str:
     """Return a number with its noun, for example ``1 chunk`` or ``2,000 chunks``."""
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 class SafeConsole(Console):

@@ -51,17 +51,17 @@ if TYPE_CHECKING:
 documents_app = typer.Typer(help=__doc__, cls=group_with_default("list"))
 
 
-NAMES = typer.Argument(
-    metavar="ID|DOC",
-    help="Documents: files, or paths as `semlex documents` lists them (their ends are enough). Chunks: ids, or a path "
-    "with a line (keys.md:9).",
-)
-
-
 @with_context("collection", *SERVER)
 def delete(
     context: Context,
-    names: Annotated[list[str] | None, NAMES] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="ID|DOC",
+            help="Documents: files, or paths as `semlex documents` lists them (their ends are enough). Chunks: ids, or "
+            "a path with a line (keys.md:9).",
+        ),
+    ] = None,
     *,
     source: Source = None,
     options: Annotated[dict[str, Any], Flags("options.search:SearchArguments", only=("filters",))],

@@ -317,22 +317,6 @@ def _print_list(title: str, found: Sequence[LoggedQuery]) -> None:
 
 
 ANNOUNCED_SECONDS = 5.0  # a checkup that takes longer is announced
-MINUTE = 60.0
-Sample = Annotated[
-    int | None,
-    integer(
-        "Maximum number of headings to ask. Default: 500 (200 with a slow model), until 60 s have passed.",
-        "--sample",
-        between=(1, MAX_SAMPLE),
-    ),
-]
-Seed = Annotated[
-    int, integer("Seed of the sample: the same seed asks the same headings.", "--seed", between=(0, MAX_SEED))
-]
-Html = Annotated[
-    Path | None,
-    typer.Option("--html", metavar="FILE", help="Also write the report as a page; an existing file is replaced."),
-]
 
 
 @evaluation_app.command()
@@ -340,10 +324,22 @@ Html = Annotated[
 def checkup(
     context: Context,
     *,
-    sample: Sample = None,
-    seed: Seed = 0,
+    sample: Annotated[
+        int | None,
+        integer(
+            "Maximum number of headings to ask. Default: 500 (200 with a slow model), until 60 s have passed.",
+            "--sample",
+            between=(1, MAX_SAMPLE),
+        ),
+    ] = None,
+    seed: Annotated[
+        int, integer("Seed of the sample: the same seed asks the same headings.", "--seed", between=(0, MAX_SEED))
+    ] = 0,
     options: Annotated[dict[str, Any], Flags("options.search:SearchArguments", only=("mode",))],
-    html: Html = None,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Also write the report as a page; an existing file is replaced."),
+    ] = None,
 ) -> None:
     """Report how well a collection can be searched, with its own headings as questions.
 
@@ -365,8 +361,9 @@ def checkup(
 
 def _announce(seconds: float) -> None:
     if seconds >= ANNOUNCED_SECONDS:
-        shown = f"{seconds:.0f} s" if seconds < 2 * MINUTE else f"{seconds / MINUTE:.0f} minutes"
-        messages.print(f"[dim]this takes about {shown}; --sample N asks fewer headings[/dim]")
+        from semlex.progress import duration
+
+        messages.print(f"[dim]this takes about {duration(seconds)}; --sample N asks fewer headings[/dim]")
 
 
 def _objects(report: Report, left_out: tuple[str, ...]) -> list[dict[str, Any]]:
@@ -404,7 +401,8 @@ def print_evaluation(report: Report, left_out: tuple[str, ...]) -> None:
         table.add_row(name, *cells, "baseline" if system.p is None else f"{system.p:.4f}")
     output.print(table)
     models = " · ".join(escape(model) for model in (report.embedding_model, report.reranker_model) if model)
-    messages.print(f"[dim]{_query_count(len(report.queries))} · * best · {models or 'keywords only'}[/dim]")
+    queries = counted(len(report.queries), "query", "queries")
+    messages.print(f"[dim]{queries} · * best · {models or 'keywords only'}[/dim]")
     if len(report.systems) > 1:
         messages.print(
             f"[dim]p: probability that a difference this large in {report.measures[0]} from {report.baseline}, the "
@@ -414,10 +412,6 @@ def print_evaluation(report: Report, left_out: tuple[str, ...]) -> None:
         counts = ", ".join(f"{number} {kind}" for kind, number in report.routes.items())
         messages.print(f"[dim]routed: {counts}[/dim]")
     print_note(*left_out, *report.warnings)
-
-
-def _query_count(count: int) -> str:
-    return f"{count} {'query' if count == 1 else 'queries'}"
 
 
 def _cell(mean: float | None, best: float | None) -> str:
@@ -459,6 +453,7 @@ def print_calibration(report: CalibrationReport, left_out: tuple[str, ...], kept
     curve, figures = report.curve, report.curve.figures
     share = curve.relevant / curve.pairs
     pairs, relevant = counted(curve.pairs, "hit"), counted(curve.relevant, "hit")
+    judged = counted(curve.queries, "query", "queries")
     output.print(f"[bold]confidence = 1 / (1 + exp(-({curve.slope:.4g} x cosine {curve.intercept:+.4g})))[/bold]")
     reached = []
     for probability in SHOWN_PROBABILITIES:
@@ -466,7 +461,7 @@ def print_calibration(report: CalibrationReport, left_out: tuple[str, ...], kept
         reached.append(f"{probability:g} " + ("never" if least is None else f"from {least:.3f}"))
     lines = {
         "model": curve.model,
-        "learned from": f"{_query_count(curve.queries)}, {pairs} to depth {curve.depth}, mode {curve.mode}",
+        "learned from": f"{judged}, {pairs} to depth {curve.depth}, mode {curve.mode}",
         "relevant": f"{relevant} ({share:.1%}); {report.unjudged:,} without a judgement count as not relevant",
         "calibration error": f"{figures.ece:.4f}  (one confidence for all hits: {figures.ece_base:.4f})",
         "Brier score": f"{figures.brier:.4f}  (one confidence for all hits: {figures.brier_base:.4f})",

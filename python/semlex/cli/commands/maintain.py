@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
+from rich.filesize import decimal
 from rich.markup import escape
 
 from semlex.cli.context import MODEL, SERVER, Context, with_context
@@ -167,19 +168,13 @@ def _index(kind: str | None, given: dict[str, Any]) -> VectorIndex | None:
 
 
 def _estimated(estimate: IndexEstimate) -> str:
+    from semlex.progress import duration
+
     return (
-        f"{estimate.rows:,} vectors: an index of about {_size(estimate.index_bytes)}, built with "
-        f"{_size(estimate.granted_bytes)} of memory and {estimate.workers} parallel workers, in very roughly "
-        f"{_time(estimate.seconds)}"
+        f"{counted(estimate.rows, 'vector')}: an index of about {decimal(estimate.index_bytes)}, built with "
+        f"{decimal(estimate.granted_bytes)} of memory and {counted(estimate.workers, 'parallel worker')}, in very "
+        f"roughly {duration(estimate.seconds)}"
     )
-
-
-def _size(number: int) -> str:
-    return f"{number / 1e9:,.1f} GB" if number >= 1e9 else f"{number / 1e6:,.1f} MB"  # noqa: PLR2004 - a gigabyte
-
-
-def _time(seconds: float) -> str:
-    return f"{max(1, round(seconds))} s" if seconds < 90 else f"{round(seconds / 60)} min"  # noqa: PLR2004 - readable
 
 
 def _print_built(built: IndexesBuilt) -> None:

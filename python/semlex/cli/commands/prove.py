@@ -145,7 +145,7 @@ class News:
             return
         left = max(0, round(self._seconds - passed))
         faults = f"[red]{counted(report.faults, 'fault')}[/red]" if report.faults else "no fault"
-        line = f"{_tries(report.tries)}, {counted(report.kills, 'kill')}, {faults}; "
+        line = f"{counted(report.tries, 'try', 'tries')}, {counted(report.kills, 'kill')}, {faults}; "
         line += f"{left // 60}:{left % 60:02} left"
         if self._status is not None:
             if not is_quiet():
@@ -153,10 +153,6 @@ class News:
         elif time.monotonic() - self._told > NEWS_SECONDS:
             self._told = time.monotonic()
             inform(line)
-
-
-def _tries(number: int) -> str:
-    return f"{number:,} {'try' if number == 1 else 'tries'}"
 
 
 def _print(report: dict[str, Any]) -> None:
@@ -179,7 +175,7 @@ def _print(report: dict[str, Any]) -> None:
     output.print(f"{escape(report['server'])}: {escape(facts)}")
     output.print(f"vectors: {report['vectors']}")
     color = "green" if report["passed"] else "red"
-    counts = f"{_tries(report['tries'])} and {counted(report['kills'], 'kill')}"
+    counts = f"{counted(report['tries'], 'try', 'tries')} and {counted(report['kills'], 'kill')}"
     output.print(
         f"[{color}]{verdict(report)}[/{color}]: {counts} in {report['seconds'] / 60:.1f} minutes "
         f"({report['kills_per_minute']:g} kills a minute), seed {report['seed']}"

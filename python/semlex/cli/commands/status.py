@@ -126,7 +126,9 @@ def _words(figures: CollectionStatus) -> Iterable[tuple[str, str]]:
     if figures.index_bytes is None:
         return
     yield "size", f"{figures.index_bytes / 1e6:,.1f} MB"
-    yield "entries", f"{shown_count(figures.index_postings)}, in {_segments(figures.index_segments)}"
+    count = figures.index_segments
+    segments = "an unknown number of segments" if count is None else counted(count, "segment")
+    yield "entries", f"{shown_count(figures.index_postings)}, in {segments}"
     if figures.index_tombstones:
         yield "deletions not merged", f"{shown_count(figures.index_tombstones)}; semlex maintain optimize merges them"
     if figures.index_building is not None:
@@ -148,7 +150,3 @@ def _last_run(run: LogEntry | None) -> Iterable[tuple[str, str]]:
         return
     yield "documents", ", ".join(f"{shown_count(getattr(run, name))} {word}" for name, word in counts)
     yield "took", f"{run.seconds:.1f} s"
-
-
-def _segments(number: int | None) -> str:
-    return "an unknown number of segments" if number is None else counted(number, "segment")
