@@ -358,7 +358,7 @@ def print_note(*texts: str) -> None:
 
 
 def print_route(results: SearchResults) -> None:
-    """Print to stderr how the kind of the question was handled, if a route was chosen."""
+    """Print to stderr the kind of the question and what it decided, if the search had a route."""
     if results.route is not None:
         inform(f"[dim]route: {escape(one_line(str(results.route)))}[/dim]")
 

@@ -51,7 +51,7 @@ def _own_folder() -> Path:
 
 
 def read_own_bytes() -> bytes:
-    """Return the bytes of the user's own settings file; b"" if it does not exist."""
+    """Return the bytes of the user's own settings file; b"" if the default one does not exist."""
     path = own_file()
     if os.environ.get(OWN_FILE_VARIABLE) and not path.exists():
         raise ConfigurationError(

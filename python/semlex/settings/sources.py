@@ -161,7 +161,7 @@ class Reload:
 
 
 class WatchedSettings:
-    """Settings of a running program, read again by `reload` when `has_changed` says so. Safe for several threads.
+    """Settings of a running program; `has_changed` tells when to call `reload`. Safe for several threads.
 
     Attributes:
         settings: The settings in force.

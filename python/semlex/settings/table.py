@@ -358,7 +358,7 @@ class Settings:
 
     @property
     def server_folder(self) -> Path | None:
-        """Return the folder of the embedded Postgres; the library uses the same one if it has this SEMLEX_DATA_DIR."""
+        """Return the folder of the embedded Postgres, which is in `data_dir`; None means the default folder."""
         return None if self.data_dir is None else self.data_dir / "postgres"
 
     @property
