@@ -85,7 +85,7 @@ def reindex(context: Context) -> None:
 @maintain_app.command()
 @with_context("collection", *SERVER, *MODEL)
 def rechunk(context: Context, *, options: Annotated[dict[str, Any], Flags("options.indexing:RechunkOptions")]) -> None:
-    """Split documents again from their files: those that an older version split, or all with other settings."""
+    """Split documents again from their files: those that an older version split, or all if chunk sizes change."""
     with context.opened() as retriever, context.progress() as progress:
         report = retriever.documents.rechunk(**options, progress=progress)
     if options.get("dry_run") and not context.as_json:

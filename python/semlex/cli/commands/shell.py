@@ -177,7 +177,7 @@ class Session:
         self._opened.close()
 
     def run(self, line: str) -> bool:
-        """Run a question or a command, and return whether the shell continues; the shell survives a `SemlexError`."""
+        """Run a question or a command; return whether the shell continues."""
         text = line.strip()
         if not text.startswith(":"):
             if text:
