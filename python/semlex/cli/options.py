@@ -174,25 +174,32 @@ def _collection(client: SyncClient, settings: Settings) -> SyncCollection:
 
 def _completed(ctx: Any, incomplete: str, read: Callable[[SyncClient, Settings], Iterable[str]]) -> list[str]:
     """Return completions that `read` gets from the command line's server; none if it does not reply in time."""
-    from semlex.retriever.synchronous import SyncClient  # before the clock runs
-    from semlex.settings.sources import load_settings
-    from semlex.store.postgres.embedded.server import server_status
+    from semlex.retriever import synchronous  # noqa: F401 - imported before the clock runs
 
     found: list[str] = []
 
     def look() -> None:
         with suppress(Exception):  # errors would break the prompt; the command itself reports them
-            given = {name: ctx.params.get(name) for name in ("collection", "database_url", "data_dir")}
-            settings = load_settings(**given, embedding_model="none")
-            # An embedded server is not started for a completion.
-            if settings.database_url is not None or server_status(settings.server_folder)["running"]:
-                with SyncClient(**settings.server_options, embedding_model="none", use_reranking=False) as client:
-                    found.extend(read(client, settings))
+            found.extend(_read(ctx, read))
 
     thread = threading.Thread(target=look, daemon=True)
     thread.start()
     thread.join(LIMIT_SECONDS)
     return [name for name in dict.fromkeys(found) if name.startswith(incomplete)]
+
+
+def _read(ctx: Any, read: Callable[[SyncClient, Settings], Iterable[str]]) -> list[str]:
+    from semlex.retriever.synchronous import SyncClient
+    from semlex.settings.sources import load_settings
+    from semlex.store.postgres.embedded.server import server_status
+
+    given = {name: ctx.params.get(name) for name in ("collection", "database_url", "data_dir")}
+    settings = load_settings(**given, embedding_model="none")
+    # An embedded server is not started for a completion.
+    if settings.database_url is None and not server_status(settings.server_folder)["running"]:
+        return []
+    with SyncClient(**settings.server_options, embedding_model="none", use_reranking=False) as client:
+        return list(read(client, settings))
 
 
 DOCUMENT = typer.Argument(

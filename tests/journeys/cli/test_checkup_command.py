@@ -39,7 +39,7 @@ def test_wrong_options_and_pages_that_cannot_be_written_are_refused(shell, monke
     ):  # fmt: skip
         assert shell(*asking, *wrong, code=2).stdout == ""
     shell("eval", "checkup", "-c", "nobody", code=6)
-    assert "can be written" in shell(*asking, "--html", "n" * 300 + ".html", code=2).stderr
+    assert "cannot be written" in shell(*asking, "--html", "n" * 300 + ".html", code=2).stderr
 
     def full(*_):
         raise OSError(28, "No space left on device")

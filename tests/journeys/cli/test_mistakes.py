@@ -120,7 +120,7 @@ LINES = [
     Typed("search rotate --filter year=>2020", 2, ("--filter", "column 5")),
     Typed("search rotate --fields sorce", 2, ("no line has the field 'sorce'", "source")),
     Typed("search rotate --fields id,legs", 2, ("--fields", "no line of --json has all of")),
-    Typed("search rotate --fields ,", 2, ("--fields names keys",)),
+    Typed("search rotate --fields ,", 2, ("--fields names no key",)),
     Typed("search --after foo", 2, ("cursor", "next_cursor of an earlier page", "complete and unchanged")),
     Typed("search rotate --after foo", 2, ("give a question", "--after")),
     Typed("search rotate --open", 2, ("--open needs a terminal",)),
