@@ -24,6 +24,7 @@ from tests.support.settings_forms import (
     world,
 )
 
+WHOLE = "must be a whole number between 1 and 1,000"
 SECRET = "hunter2"  # noqa: S105 - a text
 # As the documentation of such files has it.
 RAG = {
@@ -159,7 +160,7 @@ def test_settings_json():
         (of_section({"qa": {"modle": "x"}}), "rag.qa.modle is not a setting; did you mean qa.model?"),
         (of_section({"apiKey": SECRET}), "rag.apiKey is not a setting; keys come from the environment only"),
         (of_section({"chunkSize": 16, "chunkTokens": 17}), "rag.chunkTokens sets what rag.chunkSize already sets"),
-        (of_section({"topK": "many"}), "rag.topK must be a whole number between 1 and 1,000; got 'many'"),
+        (of_section({"topK": "many"}), f"rag.topK {WHOLE}; got 'many'"),
         (of_section({"rerankerProvider": "magic"}), "rag.rerankerProvider must be auto, none"),
         (of_section({"rerankerProvider": "llm"}), "rag.rerankerProvider is llm, so rerankerModel must name"),
         (
@@ -200,9 +201,9 @@ def test_mistakes_in_sections_have_their_line():
         ),
         (f'[database]\npassword = "{SECRET}"\n', "a password belongs in the database's address, in PGPASSWORD"),
         (f'[embeddings]\napi_key = "{SECRET}"\n', "keys come from the environment only"),
-        ('language = """\ntop_k = 5\n"""\ntop_k = true\n', ":4: top_k must be a whole number between 1 and 1,000; got True"),
-        (f'[search]\ntop_k = {{a = "{SECRET}"}}\n', ":2: [search] top_k must be a whole number between 1 and 1,000; got a table"),
-        ("search.top_k = 1001\n", ":1: [search] top_k must be a whole number between 1 and 1,000; got 1001"),
+        ('language = """\ntop_k = 5\n"""\ntop_k = true\n', f":4: top_k {WHOLE}; got True"),
+        (f'[search]\ntop_k = {{a = "{SECRET}"}}\n', f":2: [search] top_k {WHOLE}; got a table"),
+        ("search.top_k = 1001\n", f":1: [search] top_k {WHOLE}; got 1001"),
         ("[search]\nmin_similarity = 2\n", ":2: [search] min_similarity must be a number between -1 and 1; got 2"),
         ("[search]\nhybrid_weight = nan\n", ":2: [search] hybrid_weight must be a number between 0 and 1; got nan"),
         ("[search]\nrrf_k = inf\n", ":2: [search] rrf_k must be"),
