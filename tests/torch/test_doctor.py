@@ -99,7 +99,7 @@ def test_models_that_do_not_work(tmp_path, embedder, monkeypatch):
 
     monkeypatch.setattr(doctor, "choose_embedder", fail)
     (other,) = doctor.examine_models(embedder).models
-    assert other.problem == "raised ZeroDivisionError, which is a defect of semlex"
+    assert other.problem == "raised ZeroDivisionError, which is a defect of semlex: report it"
 
 
 def test_without_torch_or_with_one_that_does_not_work(monkeypatch, embedder):

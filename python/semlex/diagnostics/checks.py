@@ -6,7 +6,7 @@ import asyncio
 import shlex
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -45,36 +45,33 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """The embedding model that was tried on this machine, and how to compare it with a collection's model."""
+    """The embedding model that was tried on this machine, and functions that compare it with a collection's model."""
 
     tried: ModelExamination | None
     dimensions: int | None
-    is_said: bool
+    is_named: bool  # whether the caller named it
     is_same: Callable[[str, str], bool]
     stored_problem: Callable[[EmbeddingVersion], str | None]
 
 
 @dataclass(slots=True)
-class Subject:
-    """A collection during one check, with the findings of that check."""
+class Results:
+    """Findings of checks, checks that could not be made, and figures that checks have measured or sampled."""
 
-    collection: CollectionInfo
-    models: ModelFacts
-    check: str
-    given: Connection | None = None
     findings: list[Finding] = field(default_factory=list)
     not_checked: list[NotChecked] = field(default_factory=list)
     looked_at: list[Looked] = field(default_factory=list)
 
-    @property
-    def connection(self) -> Connection:
-        """Connection in the transaction of this check."""
-        assert self.given is not None  # noqa: S101 - it has begun
-        return self.given
 
-    def begun(self, connection: Connection) -> Subject:
-        """Return a copy without findings, for a check on a given connection."""
-        return Subject(self.collection, self.models, self.check, connection)
+@dataclass(slots=True)
+class Subject:
+    """A collection during one check, with the transaction's connection and the results of that check."""
+
+    collection: CollectionInfo
+    models: ModelFacts
+    check: str
+    connection: Connection
+    results: Results = field(default_factory=Results)
 
     @property
     def where(self) -> str:
@@ -87,22 +84,20 @@ class Subject:
 
     def find(self, code: str, severity: Severity, what: str, remedy: str, command: str | None = None) -> None:
         """Add a finding."""
-        self.findings.append(Finding(code, severity, self.where, what, remedy, command))
+        self.results.findings.append(Finding(code, severity, self.where, what, remedy, command))
 
     def skip(self, reason: str) -> None:
         """Record why the check cannot be made."""
-        self.not_checked.append(NotChecked(self.check, self.where, reason))
+        self.results.not_checked.append(NotChecked(self.check, self.where, reason))
+
+    def note_sample(self, share: health.Share, noun: str) -> None:
+        """Record how many rows the check has read, unless it has read all."""
+        if not share.sample.is_whole:
+            self.note(share.sample.described(share.looked, noun))
 
     def note(self, what: str) -> None:
         """Record a measured or sampled figure."""
-        self.looked_at.append(Looked(self.check, self.where, what))
-
-
-class Check(NamedTuple):
-    """A check of a collection, with its name."""
-
-    name: str
-    work: Callable[[Subject], Awaitable[None]]
+        self.results.looked_at.append(Looked(self.check, self.where, what))
 
 
 async def check_privileges(subject: Subject) -> None:
@@ -201,9 +196,9 @@ async def check_model(subject: Subject) -> None:
         if models.dimensions is None:
             here = replace(here, dimensions=stored.dimensions)
         if here.key != stored.identity_key:
-            _differs(subject, f"this machine has {here.key}, the collection has {stored.identity_key}")
-    elif tried is not None and models.is_said:
-        _differs(subject, f"{tried.name} is named here, the collection has {stored.model}")
+            _differs(subject, tried.name, f"this machine has {here.key}, the collection has {stored.identity_key}")
+    elif tried is not None and models.is_named:
+        _differs(subject, tried.name, f"{tried.name} is named here, the collection has {stored.model}")
     else:
         problem = models.stored_problem(stored)
         if problem is not None:
@@ -215,14 +210,13 @@ async def check_model(subject: Subject) -> None:
             )
 
 
-def _differs(subject: Subject, what: str) -> None:
-    named = "" if subject.models.tried is None else f" {shlex.quote(subject.models.tried.name)}"
+def _differs(subject: Subject, model: str, what: str) -> None:
     subject.find(
         "model_differs",
         "error",
         f"has vectors of another model than the one that is configured here: {what}",
         "configure the collection's model here (--model, SEMLEX_EMBEDDING_MODEL), or give the collection another model",
-        subject.command(f"models set{named}"),
+        subject.command(f"models set {shlex.quote(model)}"),
     )
 
 
@@ -254,8 +248,8 @@ async def check_missing(subject: Subject) -> None:
         subject.find(
             "index_missing",
             "warning",
-            f"lacks the index {names}",
-            "build what is missing",
+            f"lacks {'the index' if len(missing) == 1 else 'the indexes'} {names}",
+            "build all missing indexes",
             subject.command("maintain create-index"),
         )
 
@@ -335,11 +329,7 @@ async def check_keyword_index(subject: Subject) -> None:
             "rebuild the keyword index",
             subject.command("maintain reindex"),
         )
-    await _check_tombstones(subject, state.generation)
-
-
-async def _check_tombstones(subject: Subject, generation: int) -> None:
-    tombstones, chunks = await tombstone_share(subject.connection, subject.collection.names, generation)
+    tombstones, chunks = await tombstone_share(connection, collection.names, state.generation)
     if tombstones >= MIN_TOMBSTONES and tombstones > MAX_TOMBSTONE_SHARE * chunks:
         subject.find(
             "tombstones",
@@ -359,7 +349,7 @@ NEAR_SHARE, MAX_NEAR_DUPLICATES = 0.9, 0.1
 MIN_DEAD_ROWS, MAX_DEAD_SHARE = 1_000, 0.4
 
 
-# Models that average any number of tokens, and vectors made elsewhere.
+# Models that average any number of tokens, and vectors that callers gave.
 WITHOUT_LIMIT = (STATIC, WHEEL_MODEL, GIVEN)
 
 
@@ -372,7 +362,7 @@ async def check_orphans(subject: Subject) -> None:
             "chunks_orphaned",
             "warning",
             f"has {chunks.counted('chunk')} whose document is gone: searches find them, but nothing updates them",
-            "change the files and index their folders again, or delete the chunks by their ids (semlex delete)",
+            "change the files and index their folders again, or delete the chunks by their ids (semlex delete ID)",
         )
     documents = await health.documents_without_source(connection, names)
     if documents.found:
@@ -380,13 +370,10 @@ async def check_orphans(subject: Subject) -> None:
             "documents_orphaned",
             "warning",
             f"has {documents.counted('document')} whose source is gone: semlex index and sync never update them",
-            "delete the documents by their names (semlex delete --document), and index their folder again",
+            "delete the documents by their names (semlex delete NAME), and index their folder again",
         )
-    if not chunks.sample.is_whole or not documents.sample.is_whole:
-        subject.note(
-            f"{chunks.sample.described(chunks.looked, 'chunks')}, "
-            f"{documents.sample.described(documents.looked, 'documents')}"
-        )
+    subject.note_sample(chunks, "chunks")
+    subject.note_sample(documents, "documents")
 
 
 async def check_missing_vectors(subject: Subject) -> None:
@@ -395,8 +382,7 @@ async def check_missing_vectors(subject: Subject) -> None:
     if embedding is None:
         return
     share = await health.chunks_without_vector(subject.connection, subject.collection.names, embedding.version)
-    if not share.sample.is_whole:
-        subject.note(share.sample.described(share.looked, "chunks"))
+    subject.note_sample(share, "chunks")
     if share.found:
         subject.find(
             "vectors_missing",
@@ -410,8 +396,7 @@ async def check_missing_vectors(subject: Subject) -> None:
 async def check_empty_documents(subject: Subject) -> None:
     """Check for documents without text."""
     share = await health.documents_without_text(subject.connection, subject.collection.names)
-    if not share.sample.is_whole:
-        subject.note(share.sample.described(share.looked, "documents"))
+    subject.note_sample(share, "documents")
     if share.found:
         subject.find(
             "documents_empty",
@@ -433,8 +418,7 @@ async def check_cut_chunks(subject: Subject) -> None:
         )
         return
     share = await health.long_chunks(subject.connection, subject.collection.names, tried.max_tokens)
-    if not share.sample.is_whole:
-        subject.note(share.sample.described(share.looked, "chunks"))
+    subject.note_sample(share, "chunks")
     if share.found:
         subject.find(
             "chunks_cut",
@@ -507,17 +491,18 @@ async def check_questions(subject: Subject) -> None:
         )
 
 
-CHECKS = (
-    Check("privileges", check_privileges),
-    Check("model", check_model),
-    Check("indexes", check_missing),
-    Check("recall of the vector index", check_recall),
-    Check("keyword index", check_keyword_index),
-    Check("orphaned rows", check_orphans),
-    Check("chunks without a vector", check_missing_vectors),
-    Check("documents without text", check_empty_documents),
-    Check("chunks that the model cuts", check_cut_chunks),
-    Check("near-duplicates", check_near_duplicates),
-    Check("dead rows", check_dead_rows),
-    Check("queries without hits", check_questions),
-)
+# Name -> the check of a collection.
+CHECKS: dict[str, Callable[[Subject], Awaitable[None]]] = {
+    "privileges": check_privileges,
+    "model": check_model,
+    "indexes": check_missing,
+    "recall of the vector index": check_recall,
+    "keyword index": check_keyword_index,
+    "orphaned rows": check_orphans,
+    "chunks without a vector": check_missing_vectors,
+    "documents without text": check_empty_documents,
+    "chunks that the model cuts": check_cut_chunks,
+    "near-duplicates": check_near_duplicates,
+    "dead rows": check_dead_rows,
+    "queries without hits": check_questions,
+}

@@ -209,10 +209,12 @@ class CheckupRun:
             "read the headings", lambda one: read_sections(one, state.collection)
         )
         choice = choose(rows, seed)
+        self._left_out.update(choice.left_out)
         self._refuse(choice, state)
         if "vector" in state.legs:
             await embed_queries([state], opened)  # loading the model is not part of the estimate
-        wanted = sample or (SLOW_SAMPLE if self._is_slow(state) else FAST_SAMPLE)
+        is_slow = "vector" in state.legs and not isinstance(opened.models.embedder, StaticEmbedder)
+        wanted = sample or (SLOW_SAMPLE if is_slow else FAST_SAMPLE)
         outcomes: list[Outcome] = []
         taken = 0
         clock = opened.clock
@@ -233,8 +235,9 @@ class CheckupRun:
         if not outcomes:
             raise ConfigurationError(
                 f"none of the {choice.headings:,} headings of collection {opened.info.names.collection!r} can be "
-                f"searched: {choice.repeated:,} occur in three or more places, {choice.wide:,} have more than "
-                f"{MAX_SECTION_CHUNKS} chunks below them, and the others have no word, or no text below them; "
+                f"searched: {self._left_out['repeated']:,} occur in three or more places, "
+                f"{self._left_out['wide']:,} have more than {MAX_SECTION_CHUNKS} chunks below them, and the others "
+                "have no word, or no text below them; "
                 "`semlex eval` takes queries of your own"
             )
         self._left_out["not_drawn"] = len(choice.sections) - taken
@@ -263,10 +266,6 @@ class CheckupRun:
                 f"the keyword engine {settings.keyword_engine!r} cannot score a text without its heading: use the "
                 "engine 'bm25', or check vector search alone (mode='vector', --mode vector)"
             )
-
-    def _is_slow(self, state: SearchState) -> bool:
-        embedder = self._opened.models.embedder
-        return "vector" in state.legs and not isinstance(embedder, StaticEmbedder)
 
     async def _batch(self, sections: Sequence[Section], done: int, total: int) -> list[Outcome]:
         """Search the headings of these sections; count the headings that cannot be searched."""
@@ -356,7 +355,6 @@ class CheckupRun:
         opened, asked = self._opened, len(outcomes)
         missed = [one for one in outcomes if not one.is_found]
         reasons = Counter(one.code for one in missed)
-        left_out = self._left_out
         embedding = state.collection.embedding
         return Checkup(
             collection=opened.info.names.collection,
@@ -365,14 +363,7 @@ class CheckupRun:
             top=TOP,
             headings=choice.headings,
             chunks=choice.chunks.total(),
-            left_out=LeftOut(
-                choice.repeated,
-                choice.wide + left_out["wide"],
-                choice.wordless + left_out["wordless"],
-                left_out["without_docstring"],
-                left_out["empty"],
-                left_out["not_drawn"],
-            ),
+            left_out=LeftOut(**self._left_out),
             result=share_of(asked - len(missed), asked),
             with_duplicates=share_of(asked - len(missed) + reasons["duplicate"], asked),
             ranks={depth: sum(is_within(one.standing.rank, depth) for one in outcomes) / asked for depth in DEPTHS},

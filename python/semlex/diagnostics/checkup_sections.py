@@ -72,13 +72,11 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The headings that can be searched, and how many cannot be, by reason."""
+    """The headings that can be searched, and how many cannot be, by the fields of `LeftOut`."""
 
     sections: list[Section]
     headings: int
-    repeated: int
-    wide: int
-    wordless: int
+    left_out: Counter[str]
     chunks: Counter[tuple[str, str]]
 
 
@@ -115,7 +113,7 @@ def choose(rows: Sequence[SectionRow], seed: int) -> Choice:
             fair.append(section)
     fair.sort(key=lambda one: (one.source, one.document, one.path, one.documents))
     random.Random(seed).shuffle(fair)  # noqa: S311 - a sample, no secret
-    return Choice(fair, len(found), left_out["repeated"], left_out["wide"], left_out["wordless"], chunks)
+    return Choice(fair, len(found), left_out, chunks)
 
 
 def _files(rows: Sequence[SectionRow]) -> Iterable[list[SectionRow]]:
@@ -196,7 +194,7 @@ def _begins(own: Words, words: Words) -> bool:
     return len(own) > last and own[:last] == words[:last] and own[last].startswith(words[last])
 
 
-# Candidates of each leg, as a search for ten hits has them.
+# Candidates of each search, as many as a search for ten hits has.
 DEPTH = MIN_CANDIDATES
 # Factor of extra candidates: keyword scores change slightly when a word is in fewer chunks.
 DEEPER = 3

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import platform
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -190,7 +191,9 @@ def _examine(name: str, role: str, device: str | None, attempt: Any) -> ModelExa
     except SemlexError as error:
         return ModelExamination(**found, problem=str(error))
     except Exception as error:  # noqa: BLE001 (the examination goes on, whatever a model does)
-        return ModelExamination(**found, problem=f"raised {type(error).__name__}, which is a defect of semlex")
+        return ModelExamination(
+            **found, problem=f"raised {type(error).__name__}, which is a defect of semlex: report it"
+        )
     return ModelExamination(**found, seconds=time.perf_counter() - started)
 
 
@@ -208,24 +211,20 @@ def _try_embedder(name: str, device: str | None, dimensions: int | None = None) 
     choice = choose_embedder(name, device=device, dimensions=dimensions)
     if choice.model is None:
         return {"choice": choice.reason}
-    try:
-        choice.model.embed_query(QUESTION)
+    with closing(choice.model) as model:
+        model.embed_query(QUESTION)
         return {
             "choice": choice.reason,
-            "runtime": getattr(choice.model, "report", None),
-            "identity": choice.model.identity,
-            "max_tokens": getattr(choice.model, "max_tokens", None),
+            "runtime": getattr(model, "report", None),
+            "identity": model.identity,
+            "max_tokens": getattr(model, "max_tokens", None),
         }
-    finally:
-        choice.model.close()
 
 
 def _try_reranker(name: str, device: str | None) -> dict[str, Any]:
     choice = choose_reranker(name, device=device)
     if choice.model is None:
         return {"choice": choice.reason}
-    try:
-        choice.model.score(QUESTION, [QUESTION])
-        return {"choice": choice.reason, "runtime": getattr(choice.model, "report", None)}
-    finally:
-        choice.model.close()
+    with closing(choice.model) as model:
+        model.score(QUESTION, [QUESTION])
+        return {"choice": choice.reason, "runtime": getattr(model, "report", None)}

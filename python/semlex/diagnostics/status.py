@@ -153,7 +153,7 @@ class ServerHealth:
         milliseconds: Time of the answer.
         postgres: Major version.
         pgvector: Version of pgvector; empty if it is missing.
-        read_only: Whether the server is a standby.
+        read_only: Whether the server is a standby, or read-only by ``default_transaction_read_only``.
         error: Why the server does not answer, or None.
     """
 

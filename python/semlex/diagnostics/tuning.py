@@ -107,7 +107,7 @@ def advise(settings: dict[str, ServerSetting], machine: Machine) -> Iterator[Adv
     )
     for name in ("max_parallel_workers", "max_worker_processes"):
         reason = "the server starts no more worker processes than this"
-        yield _at_least(settings[name], workers, "the cores, or more", reason, unit="")
+        yield _at_least(settings[name], workers, "one less than the cores, 2 to 8, or more", reason, unit="")
     yield _at_least(
         settings["max_wal_size"],
         WAL_BYTES,
@@ -115,23 +115,11 @@ def advise(settings: dict[str, ServerSetting], machine: Machine) -> Iterator[Adv
         "each time a load has written this much WAL, the server writes all changed pages to disk",
     )
     cost = settings["random_page_cost"]
-    yield Advice(
-        cost.name,
-        cost.text,
-        str(PAGE_COST),
-        cost.number <= MAX_PAGE_COST,
-        "on solid-state disks random reads cost little more; with 4 the planner avoids indexes",
-        _statement(cost, str(PAGE_COST)),
-    )
+    reason = "on solid-state disks random reads cost little more; with 4 the planner avoids indexes"
+    yield _advice(cost, str(PAGE_COST), cost.number <= MAX_PAGE_COST, reason)
     jit = settings["jit"]
-    yield Advice(
-        jit.name,
-        jit.text,
-        "off",
-        jit.text == "off",
-        "compiling takes longer than a search; semlex turns it off for its own statements",
-        _statement(jit, "off"),
-    )
+    reason = "compiling takes longer than a search; semlex turns it off for its own statements"
+    yield _advice(jit, "off", jit.text == "off", reason)
 
 
 def _at_least(setting: ServerSetting, advised: int | None, words: str, reason: str, *, unit: str = "B") -> Advice:
@@ -139,14 +127,15 @@ def _at_least(setting: ServerSetting, advised: int | None, words: str, reason: s
     if advised is None:
         return Advice(setting.name, setting.text, words, None, reason)
     value = _size(advised) if unit else str(advised)
-    met = setting.number >= (advised / 2 if unit else advised)
-    return Advice(setting.name, setting.text, value, met, reason, _statement(setting, value))
+    return _advice(setting, value, setting.number >= (advised / 2 if unit else advised), reason)
 
 
 def _size(number: int) -> str:
     return f"{number // GIB}GB" if number >= 2 * GIB else f"{number // MIB}MB"
 
 
-def _statement(setting: ServerSetting, value: str) -> str:
+def _advice(setting: ServerSetting, value: str, met: bool, reason: str) -> Advice:
+    """Return advice with the SQL that sets the advised value."""
     after = "then restart the server" if setting.needs_restart else "then: SELECT pg_reload_conf();"
-    return f"ALTER SYSTEM SET {setting.name} = '{value}'; -- {after}"
+    statement = f"ALTER SYSTEM SET {setting.name} = '{value}'; -- {after}"
+    return Advice(setting.name, setting.text, value, met, reason, statement)

@@ -21,7 +21,7 @@ from semlex.proof.check import LIMIT_SECONDS, Fault
 from semlex.store.postgres.database import Database
 
 PROCESSES: Any = multiprocessing.get_context("forkserver" if sys.platform != "win32" else "spawn")
-# Before its first child, a program may have the server of children import this.
+# Modules that the fork server imports before the first child, so that children start quickly.
 PRELOADED = ["semlex.proof.run", "semlex.retriever.client", "semlex.retriever.postgres"]
 
 
@@ -34,7 +34,7 @@ class Child:
     """A function that runs in its own process; the output of the process is kept."""
 
     _living: set[Child] = set()  # noqa: RUF012 - shared on purpose
-    # Starting a process asks for the end of all others, and the end of one can be read once: threads take turns.
+    # Starting a process also collects ended ones, and each can be collected only once: threads take turns.
     _turn = threading.RLock()
 
     def __init__(self, main: Callable[..., None], *arguments: Any) -> None:
@@ -102,12 +102,9 @@ def _run(main: Callable[..., None], output: str, arguments: tuple[Any, ...]) -> 
 
 def kill_after(seconds: float) -> None:
     """Kill this process after a number of seconds."""
-
-    def wait() -> None:
-        time.sleep(seconds)
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    threading.Thread(target=wait, daemon=True).start()
+    timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGKILL))
+    timer.daemon = True
+    timer.start()
 
 
 def is_alive(pid: int) -> bool:

@@ -24,9 +24,9 @@ HOUR = 3_600.0
 WORKERS, JUMPS, BETWEEN_SECONDS = 2, 3, 0.3
 JOBS, TEXTS, IDS = 6, 5, 20
 LEASE = 1.0  # seconds
-# How often, of the moments of its transactions, a worker is paused, and for how long: so jobs last until a jump.
+# Share of moments at which a worker pauses, and for up to how many seconds: so jobs last until a jump.
 PAUSES, PAUSE_SECONDS = 0.1, 0.3
-# An attempt counts when its worker was killed, and until one from which the job was taken notices.
+# Killed workers use up attempts, and so do workers whose job another one has taken.
 ATTEMPTS = 20
 
 
@@ -83,7 +83,8 @@ class ClockJumps(Scenario):
         self._workers[number].close()
         self._workers[number] = self._worker()
         for _ in range(JUMPS):
-            self._jump()
+            with connected(self._url) as connection:
+                jump_clock(connection, self.names.schema, self.chance.choice((-HOUR, HOUR)))
             self._articles.stir()
             time.sleep(self.chance.uniform(0.0, BETWEEN_SECONDS))
         until(lambda: self._states() <= ENDED, "the end of all jobs after jumps of the clock")
@@ -99,10 +100,6 @@ class ClockJumps(Scenario):
     def _end_workers(self) -> None:
         for worker in self._workers:
             worker.close()
-
-    def _jump(self) -> None:
-        with connected(self._url) as connection:
-            jump_clock(connection, self.names.schema, self.chance.choice((-HOUR, HOUR)))
 
     def _submit(self) -> None:
         self._jobs = []

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from semlex.proof.check import Fault, check_present, expect, whole_documents
 from semlex.proof.children import Child
-from semlex.proof.kills import Acknowledge, Killed, Limits, Order, run
+from semlex.proof.kills import Killed, Limits, Task, run
 from semlex.proof.scenarios import Tries
-from semlex.store.proving import named_clients
 
 if TYPE_CHECKING:
     import random
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from semlex.embedding.base import Embedder
-    from semlex.retriever.synchronous import SyncClient, SyncCollection
     from semlex.store.schema.names import Names
 
 WORDS = ("key", "shutter", "zenith", "vault", "ship", "banana", "console", "park")
@@ -168,16 +166,12 @@ class Indexing(Killed):
         return str(self.folder.root)
 
     @staticmethod
-    def do(client: SyncClient, collection: SyncCollection, arguments: Any, acknowledge: Acknowledge) -> None:
-        del client, acknowledge
-        collection.index(arguments, **SIZES)  # type: ignore[arg-type]
+    def do(task: Task) -> None:
+        task.collection.index(task.arguments, **SIZES)  # type: ignore[arg-type]
 
     def check_killed(self, acknowledged: int, arguments: Any) -> None:
         del acknowledged, arguments
         check_files(self.site.url, self.names, self.folder, self.model, complete=False)
-
-    def finish(self, arguments: Any) -> None:
-        self.do(self.client, self.collection, arguments, lambda: None)
 
     def check(self) -> None:
         check_files(self.site.url, self.names, self.folder, self.model, complete=True)
@@ -200,9 +194,8 @@ class Syncing(Indexing):
     deletes = True
 
     @staticmethod
-    def do(client: SyncClient, collection: SyncCollection, arguments: Any, acknowledge: Acknowledge) -> None:
-        del client, acknowledge
-        collection.sync(arguments, **SIZES)  # type: ignore[arg-type]
+    def do(task: Task) -> None:
+        task.collection.sync(task.arguments, **SIZES)  # type: ignore[arg-type]
 
 
 class FolderHistories(Syncing):
@@ -215,8 +208,7 @@ class FolderHistories(Syncing):
 
     def attempt(self) -> Tries:
         arguments = self.draw()
-        address = named_clients(self.site.url, self.site.application(self.name))
-        order = Order(address, self.names, type(self), arguments, self.limits())
+        order = self.order(self.site.application(self.name), arguments, is_killed=False)
         with Child(run, order) as one, Child(run, order) as other:
             for _ in range(STIRS):
                 self.folder.stir()

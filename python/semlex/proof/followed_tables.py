@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from psycopg.pq import TransactionStatus
 
 from semlex.proof.check import SHOWN, check_present, expect, whole_documents
 from semlex.proof.children import Child, until
-from semlex.proof.kills import Acknowledge, Killed, Limits, run
+from semlex.proof.kills import Killed, Limits, Task, run
 from semlex.proof.scenarios import Tries
 from semlex.proof.texts import WordDirections, draw_text
 from semlex.store.proving import Articles, Connection, backends, connected, end_table_leases
@@ -17,7 +16,7 @@ from semlex.store.proving import Articles, Connection, backends, connected, end_
 if TYPE_CHECKING:
     import random
 
-    from semlex.retriever.synchronous import SyncClient, SyncCollection
+    from semlex.retriever.synchronous import SyncCollection
     from semlex.store.schema.names import Names
 
 ROWS = 40
@@ -110,10 +109,9 @@ class Following(Killed):
         self.articles.stir()
 
     @staticmethod
-    def do(client: SyncClient, collection: SyncCollection, arguments: Any, acknowledge: Acknowledge) -> None:
-        del client, arguments
-        collection.tables.sync()
-        acknowledge()
+    def do(task: Task) -> None:
+        task.collection.tables.sync()
+        task.acknowledge()
 
     def check_killed(self, acknowledged: int, arguments: Any) -> None:
         del acknowledged, arguments
@@ -157,15 +155,14 @@ class TableHistories(Following):
         return Tries(ROUNDS, kills)
 
     @staticmethod
-    def do(client: SyncClient, collection: SyncCollection, arguments: Any, acknowledge: Acknowledge) -> None:
-        del client, arguments
-        collection.tables.sync(allow_empty=True)
-        acknowledge()
+    def do(task: Task) -> None:
+        task.collection.tables.sync(allow_empty=True)
+        task.acknowledge()
 
     def _round(self, writer: Connection, late: Connection) -> int:
         application = self.site.application(self.name)
         order = self.order(application, None)
-        other = replace(order, moment=0, seconds=None)
+        other = self.order(application, None, is_killed=False)
         self.draw()
         with Child(run, order) as killed, Child(run, other) as living:
             until(lambda: backends(writer, application) or not living.is_running, "the first connection of a process")

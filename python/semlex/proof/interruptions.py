@@ -50,42 +50,37 @@ WRITERS, SEARCHERS = 3, 2
 class Interrupted(Scenario):
     """Interrupt the server or the network repeatedly while clients write, search and merge index segments."""
 
+    _server: EmbeddedServer  # that has the stored data
+    _application = ""  # name of the clients in this round
+
     @property
-    @abstractmethod
     def address(self) -> str:
-        """Address of the server that clients connect to."""
-
-    @property
-    def stored_at(self) -> str:
-        """Address of the server that holds the stored data."""
-        return self.address
+        """Address that clients connect to."""
+        return self._server.url
 
     @abstractmethod
-    async def interrupt(self, application: str, traffic: Traffic) -> None:
+    async def interrupt(self, traffic: Traffic) -> None:
         """Interrupt the server or the network, and repair it."""
 
     def attempt(self) -> Tries:
         asyncio.run(self._round())
-        self.check_texts(self.stored_at)
+        self.check_texts(self._server.url)
         return Tries(kills=1)
 
     async def _round(self) -> None:
-        await self.with_traffic()
-
-    async def with_traffic(self) -> None:
-        """Interrupt the server or network during traffic, then check the stored data."""
-        application = self.site.application(self.name)
-        async with self.site.async_client(application, self.address) as client:
+        """Interrupt the server or the network during traffic, then check the stored data."""
+        self._application = self.site.application(self.name)
+        async with self.site.async_client(self._application, self.address) as client:
             collection = client.collection(self.names.collection)
             await begun(collection, self.texts)
             async with Traffic(collection, self.texts, self.chance) as traffic:
                 traffic.start(WRITERS, SEARCHERS, optimizer=True)
                 await traffic.progress(self.chance.randint(1, 4))
-                await self.interrupt(application, traffic)
+                await self.interrupt(traffic)
                 await traffic.stop()
             self.notes["calls that failed meanwhile"] += len(traffic.failed)
             states = traffic.states()
-            self.texts = await asyncio.to_thread(check_stored, self.stored_at, self.names, states, WordDirections())
+            self.texts = await asyncio.to_thread(check_stored, self._server.url, self.names, states, WordDirections())
             await _comes_back(collection)
 
 
@@ -115,21 +110,17 @@ class Crashes(Interrupted):
     def begin(self) -> None:
         self._server = self.site.server("crashing")
 
-    @property
-    def address(self) -> str:
-        return self._server.url
-
-    async def interrupt(self, application: str, traffic: Traffic) -> None:
+    async def interrupt(self, traffic: Traffic) -> None:
         del traffic
         way = self.chance.choice(WAYS)
-        await asyncio.to_thread(self._crash, way, application)
+        await asyncio.to_thread(self._crash, way)
         await asyncio.to_thread(start, self._server.folder)
         self.notes[way] += 1
 
-    def _crash(self, way: str, application: str) -> None:
+    def _crash(self, way: str) -> None:
         if way == "backend killed":
             with connected(self._server.url) as connection:
-                victim = self.chance.choice(backends(connection, application))
+                victim = self.chance.choice(backends(connection, self._application))
             os.kill(victim, signal.SIGKILL)
             until(lambda: not is_alive(victim), "the end of a killed backend")
         else:
@@ -162,51 +153,46 @@ class Failovers(Interrupted):
     _standby: EmbeddedServer | None = None
 
     def begin(self) -> None:
-        self._primary = self.site.new_server("primary")
+        self._server = self.site.new_server("primary")
         self.opened.callback(self._close_servers)
 
     @property
     def address(self) -> str:
         assert self._standby is not None  # noqa: S101 - made before each round
-        return address_of_both(self._standby.url, self._primary.url, target_session_attrs="read-write")
-
-    @property
-    def stored_at(self) -> str:
-        return self._primary.url
+        return address_of_both(self._standby.url, self._server.url, target_session_attrs="read-write")
 
     async def _round(self) -> None:
         await asyncio.to_thread(self._make_standby)
-        await self.with_traffic()
+        await super()._round()
 
     def _make_standby(self) -> None:
         folder = self.site.new_folder("standby")
-        copy_for_standby(self._primary, folder)
-        self._standby = EmbeddedServer(folder, major=self._primary.major)
+        copy_for_standby(self._server, folder)
+        self._standby = EmbeddedServer(folder, major=self._server.major)
         self._standby.start()
-        with connected(self._primary.url) as connection:
+        with connected(self._server.url) as connection:
             set_server(connection, {"synchronous_standby_names": "*"})
             until(lambda: waits_for_standby(connection), "commits that wait for the standby")
 
-    async def interrupt(self, application: str, traffic: Traffic) -> None:
-        del application
+    async def interrupt(self, traffic: Traffic) -> None:
         await asyncio.to_thread(self._fail_over)
         await traffic.progress()
 
     def _fail_over(self) -> None:
         standby = self._standby
         assert standby is not None  # noqa: S101 - made before each round
-        kill_server(self._primary.folder, self.chance.choice((signal.SIGKILL, signal.SIGQUIT)))
+        kill_server(self._server.folder, self.chance.choice((signal.SIGKILL, signal.SIGQUIT)))
         with connected(standby.url) as connection:
             expect(promote(connection), "wrong", "the standby was not promoted")
-        self._primary.close()
+        self._server.close()
         # Its next start, in a place that no client knows, removes what it has left in shared memory.
-        former = self._primary.folder.rename(self.site.new_folder("former"))
+        former = self._server.folder.rename(self.site.new_folder("former"))
         start(former)
         shutil.rmtree(former, ignore_errors=True)
-        self._primary, self._standby = standby, None
+        self._server, self._standby = standby, None
 
     def _close_servers(self) -> None:
-        for server in (self._standby, self._primary):
+        for server in (self._standby, self._server):
             if server is not None:
                 server.close()
 
@@ -241,18 +227,13 @@ SMALL = {"max_wal_size": "64MB", "min_wal_size": "32MB"}
 NEEDS = "needs a file system in memory, which only root on Linux can mount"
 
 
-def can_mount() -> bool:
-    """Return whether this process may mount a small file system."""
-    return sys.platform == "linux" and os.geteuid() == 0 and shutil.which("mount") is not None
-
-
 class FullDisks(Interrupted):
     """Fill and empty the disk of a server: a small file system in memory."""
 
     name = "disk-full"
     what = "the server's disk filled, until writes are refused, and emptied, while clients write, search and merge"
     own_server = True
-    needs = "" if can_mount() else NEEDS
+    needs = "" if sys.platform == "linux" and os.geteuid() == 0 and shutil.which("mount") else NEEDS
 
     def begin(self) -> None:
         self._disk = self.site.new_folder("disk")
@@ -265,12 +246,7 @@ class FullDisks(Interrupted):
         with connected(self._server.url) as connection:
             set_server(connection, SMALL)
 
-    @property
-    def address(self) -> str:
-        return self._server.url
-
-    async def interrupt(self, application: str, traffic: Traffic) -> None:
-        del application
+    async def interrupt(self, traffic: Traffic) -> None:
         ballast = self._disk / "ballast"
         try:
             await eventually(lambda: self._fill(ballast) and traffic.is_refused(), "a write that the disk refuses")
@@ -303,19 +279,14 @@ class PoolerRestarts(Interrupted):
     def address(self) -> str:
         return self._pooler.address
 
-    @property
-    def stored_at(self) -> str:
-        return self._server.url
-
     async def _round(self) -> None:
         self._pooler = await TransactionPooler(self._server.url, POOL_SIZE).__aenter__()
         try:
-            await self.with_traffic()
+            await super()._round()
         finally:
             await self._pooler.__aexit__()
 
-    async def interrupt(self, application: str, traffic: Traffic) -> None:
-        del application
+    async def interrupt(self, traffic: Traffic) -> None:
         port = int(str(conninfo_to_dict(self._pooler.address)["port"]))
         await self._pooler.__aexit__()
         # What was on its way is done or undone.

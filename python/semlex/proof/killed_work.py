@@ -4,20 +4,31 @@ from __future__ import annotations
 
 from functools import reduce
 from importlib.util import find_spec
-from itertools import combinations
+from itertools import accumulate, combinations
 from operator import or_
 from typing import TYPE_CHECKING, Any
 
 from semlex.proof.check import check_answers, check_stored, expect
-from semlex.proof.kills import Acknowledge, Killed, Limits
+from semlex.proof.kills import Killed, Limits, Task
 from semlex.proof.texts import WordDirections, documents
 from semlex.store.proving import connected, end_job_leases, end_leases, job_states, serving_version
 from semlex.store.write.copy import BulkIngestConfig
 
 if TYPE_CHECKING:
-    from semlex.retriever.synchronous import SyncClient, SyncCollection
+    from collections.abc import Sequence
 
 BATCH = 20  # rows of a transaction of a load
+
+
+def without(texts: dict[str, str], ids: Sequence[str]) -> dict[str, str]:
+    """Return the texts without those of some ids."""
+    return {one: text for one, text in texts.items() if one not in ids}
+
+
+def states_after(done: int, batches: Sequence[dict[str, str]], texts: dict[str, str]) -> list[dict[str, str]]:
+    """Return the states that at least `done` of the batches, written in any order, may leave."""
+    counts = range(done, len(batches) + 1)
+    return [reduce(or_, chosen, texts) for count in counts for chosen in combinations(batches, count)]
 
 
 class Adding(Killed):
@@ -33,17 +44,13 @@ class Adding(Killed):
         return [self.some_texts(self.chance.choice((1, 8, 80))) for _ in range(3)]
 
     @staticmethod
-    def do(client: SyncClient, collection: SyncCollection, arguments: Any, acknowledge: Acknowledge) -> None:
-        del client
-        for batch in arguments:
-            collection.add_documents(documents(batch))
-            acknowledge()
+    def do(task: Task) -> None:
+        for batch in task.arguments:
+            task.collection.add_documents(documents(batch))
+            task.acknowledge()
 
     def states(self, arguments: Any) -> list[dict[str, str]]:
-        found = [self.texts]
-        for batch in arguments:
-            found.append({**found[-1], **batch})
-        return found
+        return list(accumulate(arguments, or_, initial=self.texts))
 
 
 class Deleting(Killed):
@@ -58,17 +65,13 @@ class Deleting(Killed):
         return [chosen[:1], chosen[1:10], chosen[10:]]
 
     @staticmethod
-    def do(client: SyncClient, collection: SyncCollection, arguments: Any, acknowledge: Acknowledge) -> None:
-        del client
-        for batch in arguments:
-            collection.delete(batch)
-            acknowledge()
+    def do(task: Task) -> None:
+        for batch in task.arguments:
+            task.collection.delete(batch)
+            task.acknowledge()
 
     def states(self, arguments: Any) -> list[dict[str, str]]:
-        found = [self.texts]
-        for batch in arguments:
-            found.append({one: text for one, text in found[-1].items() if one not in batch})
-        return found
+        return list(accumulate(arguments, without, initial=self.texts))
 
 
 class Loading(Killed):
@@ -84,22 +87,16 @@ class Loading(Killed):
         return self.some_texts(3 * BATCH)
 
     @staticmethod
-    def do(client: SyncClient, collection: SyncCollection, arguments: Any, acknowledge: Acknowledge) -> None:
-        del client
-        ids, texts = list(arguments), list(arguments.values())
+    def do(task: Task) -> None:
+        ids, texts = list(task.arguments), list(task.arguments.values())
         rows = {"id": ids, "text": texts, "vector": WordDirections().embed_documents(texts)}
-        collection.tables.load(rows, progress=lambda _: acknowledge())
+        task.collection.tables.load(rows, progress=lambda _: task.acknowledge())
 
     def check_killed(self, acknowledged: int, arguments: Any) -> None:
         # Batches are written side by side: each is stored as a whole, or not at all.
         rows = list(arguments.items())
         batches = [dict(rows[start : start + BATCH]) for start in range(0, len(rows), BATCH)]
-        states = [
-            reduce(or_, chosen, self.texts)
-            for count in range(acknowledged, len(batches) + 1)
-            for chosen in combinations(batches, count)
-        ]
-        check_stored(self.site.url, self.names, states, self.model)
+        check_stored(self.site.url, self.names, states_after(acknowledged, batches, self.texts), self.model)
 
     def states(self, arguments: Any) -> list[dict[str, str]]:
         return [self.texts, {**self.texts, **arguments}]
@@ -118,13 +115,12 @@ class Optimizing(Killed):
             self.add(self.some_texts(2))
         gone = self.chance.sample(sorted(self.texts), 3)
         self.collection.delete(gone)
-        self.texts = {one: text for one, text in self.texts.items() if one not in gone}
+        self.texts = without(self.texts, gone)
 
     @staticmethod
-    def do(client: SyncClient, collection: SyncCollection, arguments: Any, acknowledge: Acknowledge) -> None:
-        del client, arguments
-        collection.indexes.optimize()
-        acknowledge()
+    def do(task: Task) -> None:
+        task.collection.indexes.optimize()
+        task.acknowledge()
 
 
 class Rebuilding(Optimizing):
@@ -137,10 +133,9 @@ class Rebuilding(Optimizing):
         return {"semlex.store.keyword.bm25.rebuild": {"PAGE_ROWS": 20}}
 
     @staticmethod
-    def do(client: SyncClient, collection: SyncCollection, arguments: Any, acknowledge: Acknowledge) -> None:
-        del client, arguments
-        collection.indexes.rebuild_keyword()
-        acknowledge()
+    def do(task: Task) -> None:
+        task.collection.indexes.rebuild_keyword()
+        task.acknowledge()
 
 
 class Reembedding(Killed):
@@ -168,10 +163,9 @@ class Reembedding(Killed):
         return self._salts[1]
 
     @staticmethod
-    def do(client: SyncClient, collection: SyncCollection, arguments: Any, acknowledge: Acknowledge) -> None:
-        del client
-        collection.embeddings.change(WordDirections(salt=arguments))
-        acknowledge()
+    def do(task: Task) -> None:
+        task.collection.embeddings.change(WordDirections(salt=task.arguments))
+        task.acknowledge()
 
     def check_killed(self, acknowledged: int, arguments: Any) -> None:
         del acknowledged, arguments
@@ -186,7 +180,7 @@ class Reembedding(Killed):
         with connected(self.site.url) as connection:
             end_leases(connection, self.names.schema)
         if self._serving() == before:
-            self.do(self.client, self.collection, arguments, lambda: None)
+            self.do(Task(self.client, self.collection, arguments))
         self.client.close()
         self._salts = self._salts[::-1]
         self.model = WordDirections(salt=self._salts[0])
@@ -236,11 +230,10 @@ class Building(Killed):
         return dict(rows[BEFORE:])
 
     @staticmethod
-    def do(client: SyncClient, collection: SyncCollection, arguments: Any, acknowledge: Acknowledge) -> None:
-        del client
-        collection.add_documents(documents(arguments))
-        acknowledge()
-        collection.indexes.wait()
+    def do(task: Task) -> None:
+        task.collection.add_documents(documents(task.arguments))
+        task.acknowledge()
+        task.collection.indexes.wait()
 
     def states(self, arguments: Any) -> list[dict[str, str]]:
         return [self.texts, {**self.texts, **arguments}]
@@ -274,18 +267,15 @@ class Working(Killed):
         return batches
 
     @staticmethod
-    def do(client: SyncClient, collection: SyncCollection, arguments: Any, acknowledge: Acknowledge) -> None:
-        del collection
+    def do(task: Task) -> None:
         # With a limit, it leaves followed tables alone.
-        client.work(limit=len(arguments), lease=DAY)
-        acknowledge()
+        task.client.work(limit=len(task.arguments), lease=DAY)
+        task.acknowledge()
 
     def check_killed(self, acknowledged: int, arguments: Any) -> None:
         del acknowledged
         done = list(self._states().values()).count("done")
-        chosen = [some for count in range(done, JOBS + 1) for some in combinations(arguments, count)]
-        states = [reduce(or_, some, self.texts) for some in chosen]
-        check_stored(self.site.url, self.names, states, self.model)
+        check_stored(self.site.url, self.names, states_after(done, arguments, self.texts), self.model)
 
     def finish(self, arguments: Any) -> None:
         with connected(self.site.url) as connection:
@@ -331,10 +321,9 @@ class Restoring(Killed):
         return str(self._folder), self.names.collection
 
     @staticmethod
-    def do(client: SyncClient, collection: SyncCollection, arguments: Any, acknowledge: Acknowledge) -> None:
-        del collection
-        client.restore(*arguments)
-        acknowledge()
+    def do(task: Task) -> None:
+        task.client.restore(*task.arguments)
+        task.acknowledge()
 
     def check_killed(self, acknowledged: int, arguments: Any) -> None:
         del arguments
@@ -343,5 +332,5 @@ class Restoring(Killed):
 
     def finish(self, arguments: Any) -> None:
         if not self._restored:
-            self.do(self.client, self.collection, arguments, lambda: None)
+            self.do(Task(self.client, self.collection, arguments))
         self.texts = self._dumped

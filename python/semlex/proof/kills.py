@@ -7,7 +7,7 @@ import signal
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -23,13 +23,22 @@ if TYPE_CHECKING:
     from semlex.store.schema.names import Names
 
 IDS = 120
-# Before a run has come to its end: moments that it is thought to have, and seconds.
+# Assumed number of moments and seconds of a run, until one has run to its end.
 MOMENTS, SECONDS = 12, 0.05
 LATER = 8
-# How often the end of a process's connections is waited for behind a pooler, which keeps them.
+# Looks for a process's connections before giving up: a pooler keeps them.
 POOLED_LOOKS = 500
 Limits = dict[str, dict[str, float]]
-Acknowledge = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Task:
+    """A work to do; `acknowledge` is called for each part that is done."""
+
+    client: SyncClient
+    collection: SyncCollection
+    arguments: Any
+    acknowledge: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True)
@@ -68,7 +77,8 @@ def run(order: Order) -> None:
         began = time.monotonic()
         if order.seconds is not None:
             kill_after(order.seconds)
-        work.do(client, work.collection_of(client, order.names), order.arguments, partial(say, "acknowledged"))
+        collection = work.collection_of(client, order.names)
+        work.do(Task(client, collection, order.arguments, partial(say, "acknowledged")))
         say(f"ended {passed} {time.monotonic() - began}")
 
 
@@ -103,8 +113,8 @@ class Killed(Scenario):
 
     @staticmethod
     @abstractmethod
-    def do(client: SyncClient, collection: SyncCollection, arguments: Any, acknowledge: Acknowledge) -> None:
-        """Do the work; call `acknowledge` for each part that is done."""
+    def do(task: Task) -> None:
+        """Do the work, in this process or another."""
 
     def check_killed(self, acknowledged: int, arguments: Any) -> None:
         """Check the data that the killed process left; `acknowledged` is the number of parts that it reported done."""
@@ -118,7 +128,7 @@ class Killed(Scenario):
 
     def finish(self, arguments: Any) -> None:
         """Do the work again, to its end."""
-        self.do(self.client, self.collection, arguments, lambda: None)
+        self.do(Task(self.client, self.collection, arguments))
         self.texts = self.states(arguments)[-1]
 
     def check(self) -> None:
@@ -170,19 +180,15 @@ class Killed(Scenario):
         self.check()
         return Tries(kills=int(is_killed))
 
-    def order(self, application: str, arguments: Any) -> Order:
-        """Return an order to work until killed, at a random moment or after a random time."""
-        chance = self.chance
-        at_moment = chance.random() < 0.5
-        return Order(
-            named_clients(self.site.url, application),
-            self.names,
-            type(self),
-            arguments,
-            self.limits(),
-            chance.randint(1, self._moments) if at_moment else 0,
-            None if at_moment else chance.uniform(0.0, self._seconds),
-        )
+    def order(self, application: str, arguments: Any, *, is_killed: bool = True) -> Order:
+        """Return an order to work, by default until killed at a random moment or after a random time."""
+        address = named_clients(self.site.url, application)
+        order = Order(address, self.names, type(self), arguments, self.limits())
+        if not is_killed:
+            return order
+        if self.chance.random() < 0.5:
+            return replace(order, moment=self.chance.randint(1, self._moments))
+        return replace(order, seconds=self.chance.uniform(0.0, self._seconds))
 
     def is_killed(self, child: Child, order: Order) -> bool:
         """Wait for the end of a process; return whether it was killed before its work was done."""

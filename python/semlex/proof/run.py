@@ -1,4 +1,4 @@
-"""All scenarios by name; they run at the same time until the time is over, and what they find is counted."""
+"""Run scenarios at the same time until the time is over, and count the faults that they find."""
 
 from __future__ import annotations
 
@@ -77,11 +77,6 @@ class Running:
     began: float = 0.0
     lane: threading.Thread | None = None
 
-    @property
-    def used(self) -> float:
-        """Seconds that the scenario has run, divided by its weight."""
-        return self.report.seconds / self.kind.weight
-
 
 @dataclass
 class Proof:
@@ -158,26 +153,23 @@ class Proof:
                 return  # another lane has taken the place of this one
 
     def _next(self) -> Running | None:
-        """Take the scenario that has had the least time; None if the proof is over."""
+        """Take the scenario that has had the least time for its weight; None if the proof is over."""
         with self._changed:
             while True:
                 free = [one for one in self._runs if not one.is_busy and not one.is_given_up]
                 if self._is_over:
                     return None
-                if self._is_late():
+                if self.clock.monotonic() - self._began >= self.seconds:
                     free = [one for one in free if one.made == 0]
                     if not free:
                         return None
                 if free:
-                    running = min(free, key=lambda one: one.used)
+                    running = min(free, key=lambda one: one.report.seconds / one.kind.weight)
                     running.is_busy, running.began = True, self.clock.monotonic()
                     running.lane = threading.current_thread()
                     running.made += running.scenario is None
                     return running
                 self._changed.wait(LOOK_SECONDS)
-
-    def _is_late(self) -> bool:
-        return self.clock.monotonic() - self._began >= self.seconds
 
     def _try(self, running: Running) -> None:
         report = running.report

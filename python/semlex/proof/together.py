@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -60,7 +61,7 @@ class Together(Scenario):
             await begun(collection, self.texts)
             self._writing = WRITERS
             tasks = [self._write(collection, number) for number in range(WRITERS)]
-            tasks += [self._meanwhile(collection.indexes.optimize), self._meanwhile(self._rebuild(collection))]
+            tasks += [self._meanwhile(collection.indexes.optimize), self._meanwhile(partial(self._rebuild, collection))]
             tasks += [self._search(client) for _ in range(SEARCHERS)]
             await asyncio.gather(*tasks)
 
@@ -96,12 +97,9 @@ class Together(Scenario):
             await work()
             await asyncio.sleep(0)
 
-    def _rebuild(self, collection: Collection) -> Callable[[], Awaitable[None]]:
-        async def rebuild() -> None:
-            with suppress(StoreError):  # another rebuild began
-                await collection.indexes.rebuild_keyword()
-
-        return rebuild
+    async def _rebuild(self, collection: Collection) -> None:
+        with suppress(StoreError):  # another rebuild began
+            await collection.indexes.rebuild_keyword()
 
     async def _search(self, client: Client) -> None:
         model = WordDirections()

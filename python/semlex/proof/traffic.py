@@ -6,6 +6,7 @@ import asyncio
 import itertools
 from collections import Counter
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from semlex.errors import SemlexError
@@ -45,8 +46,8 @@ class Traffic:
     def start(self, writers: int, searchers: int, *, optimizer: bool = False) -> None:
         """Start the clients."""
         works: dict[str, Callable[[], Awaitable[object]]] = {
-            **{f"writer {number}": self._writing(number) for number in range(writers)},
-            **{f"searcher {number}": self._searching for number in range(searchers)},
+            **{f"writer {number}": partial(self._write, number) for number in range(writers)},
+            **{f"searcher {number}": self._search for number in range(searchers)},
             **({"optimizer": self.collection.indexes.optimize} if optimizer else {}),
         }
         self._tasks = [asyncio.create_task(self._again(name, work), name=name) for name, work in works.items()]
@@ -98,20 +99,17 @@ class Traffic:
                     return  # what it wrote is uncertain
             await asyncio.sleep(0)
 
-    def _writing(self, number: int) -> Callable[[], Awaitable[None]]:
-        async def write() -> None:
-            added, deleted = self._drawn(number)
-            self.uncertain[number] = added, deleted
-            if added:
-                await self.collection.add_documents(documents(added))
-            else:
-                await self.collection.delete(deleted)
-            del self.uncertain[number]
-            self.texts |= added
-            for one in deleted:
-                self.texts.pop(one, None)
-
-        return write
+    async def _write(self, number: int) -> None:
+        added, deleted = self._drawn(number)
+        self.uncertain[number] = added, deleted
+        if added:
+            await self.collection.add_documents(documents(added))
+        else:
+            await self.collection.delete(deleted)
+        del self.uncertain[number]
+        self.texts |= added
+        for one in deleted:
+            self.texts.pop(one, None)
 
     def _drawn(self, number: int) -> Write:
         ids = [f"w{number}-{one}" for one in self.chance.sample(range(IDS), self.chance.choice((1, 2, 8)))]
@@ -119,7 +117,7 @@ class Traffic:
             return {}, ids
         return {one: draw_text(self.chance) for one in ids}, []
 
-    async def _searching(self) -> None:
+    async def _search(self) -> None:
         await self.collection.search(draw_text(self.chance, 3), 5)
 
 

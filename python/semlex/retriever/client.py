@@ -425,7 +425,7 @@ class Client(ResourceOwner):
         facts = ModelFacts(
             next((one for one in examined if one.role == "embedding"), None),
             dimensions,
-            is_said=named is not None,
+            is_named=named is not None,
             is_same=same_model,
             # A caller who wants no model does not miss that of a collection.
             stored_problem=lambda stored: None if named == KEYWORDS_ONLY else stored_problem(stored, options),

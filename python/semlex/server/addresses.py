@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 LOCAL = ("localhost", "127.0.0.1", "::1")
-# What a server listens on and is not asked under -> the same machine's own.
+# Addresses that mean all of this machine's -> the loopback address to send requests to.
 EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - a key
 # A browser leaves these out of an origin.
 DEFAULT_PORTS = {"http": 80, "https": 443}
-# Process supervisors request these by an address of their own choice, such as that of a pod.
+# Process supervisors request these by any address, such as that of a pod, so their host is not checked.
 PROBE_PATHS = frozenset({"/healthz", "/readyz"})
 # Path of the files of the page.
 PLACE = "/page/"

@@ -54,10 +54,12 @@ CHANGED: dict[type, dict[str, Shape]] = {
     Facets: {"facets": dict[str, Facet]},
     FieldSummaries: {"fields": list[FieldSummary]},
 }
+# Host, user and folder of the database: for the operator alone.
+OF_THE_OPERATOR = ("server", "data_folder")
 # Keys that may be missing: those that a request leaves out by `fields`, and those of the operator.
 OPTIONAL: dict[type, frozenset[str]] = {
     kind: frozenset(one.name for one in fields(kind)) for kind in (SearchResult, StoredChunk)
-} | {CollectionStatus: frozenset({"server", "data_folder"})}
+} | {CollectionStatus: frozenset(OF_THE_OPERATOR)}
 ATTRIBUTE = re.compile(r"^ {4}(\w+(?:, \w+)*): ((?:.+\n?)(?: {8}.*\n?)*)", re.MULTILINE)
 
 
@@ -100,7 +102,7 @@ class Schemas:
         if name not in self.definitions:
             self.definitions[name] = {}  # it may hold itself
             made = self._object(attributes(kind), OPTIONAL.get(kind, frozenset()))
-            self.definitions[name] = {"title": name, "description": _summary(kind)} | made
+            self.definitions[name] = {"title": name, "description": (kind.__doc__ or "").partition("\n\n")[0]} | made
         return {"$ref": self._place + name}
 
 
@@ -143,10 +145,6 @@ def _names(kind: type) -> dict[str, Any]:
                         with suppress(ImportError):  # of an extra
                             found[alias.asname or alias.name] = getattr(import_module(node.module), alias.name)
     return found
-
-
-def _summary(kind: type) -> str:
-    return (kind.__doc__ or "").partition("\n\n")[0]
 
 
 def _descriptions(kind: type) -> dict[str, str]:

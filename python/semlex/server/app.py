@@ -184,10 +184,6 @@ def config_of(app: FastAPI, options: ServeOptions) -> uvicorn.Config:
         app,
         **uvicorn_options(options, app.state.server.clock),
         lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
         # So many connections are accepted at a time: processes that share an address leave the others some.
         backlog=1 if options.processes > 1 else BACKLOG,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,

@@ -214,7 +214,7 @@ class LimitedProtocol(H11Protocol):
 
 
 def uvicorn_options(options: ServeOptions, clock: Clock = SYSTEM) -> dict[str, Any]:
-    """Return the options that make uvicorn use `LimitedProtocol` with the server's limits."""
+    """Return uvicorn's options: `LimitedProtocol` with the server's limits, and no logs or headers of its own."""
     limits = {
         "clock": clock,
         "head_seconds": options.head_seconds,
@@ -222,7 +222,8 @@ def uvicorn_options(options: ServeOptions, clock: Clock = SYSTEM) -> dict[str, A
         "most_connections": options.connections,
     }
     protocol = type("Protocol", (LimitedProtocol,), limits)
-    return {"http": protocol, "ws": "none"}
+    shown = dict.fromkeys(("access_log", "server_header", "proxy_headers"), False)
+    return {"http": protocol, "ws": "none", "log_config": None, **shown}
 
 
 LOOK_SECONDS = 0.05

@@ -109,7 +109,7 @@ class Guard:
         if len(lines) > options.header_count or sum(len(name) + len(value) for name, value in lines) > MAX_LINES_BYTES:
             raise Problem(
                 431,
-                f"too many header lines: at most {options.header_count} with {MAX_LINES_BYTES:,} bytes in all are read",
+                f"too many headers: send at most {options.header_count}, with {MAX_LINES_BYTES:,} bytes in all",
             )
         self._addresses.check(scope, headers)
         if options.token_file is None:

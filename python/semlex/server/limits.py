@@ -1,4 +1,4 @@
-"""Limit how many requests are in progress, how many a caller sends per minute, and how long bodies are."""
+"""Limit requests in progress, requests of a caller per minute, and the length of bodies and answers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from semlex.server.addresses import is_page
 from semlex.server.options import MAX_BODY_BYTES
-from semlex.server.problems import Problem, request_id_of
+from semlex.server.problems import Problem, request_id_of, try_later
 from semlex.store.query.run import size_seen
 
 if TYPE_CHECKING:
@@ -42,11 +42,8 @@ class Found:
         if self.size > MAX_FOUND_BYTES:
             raise _answer_too_long(f"the chunks of this request have more than {MAX_FOUND_BYTES:,} bytes: {FEWER}")
         if self.size > FOUND_LITTLE_BYTES and sum(one.size for one in self._requests) > MAX_FOUND_AT_ONCE_BYTES:
-            raise Problem(
-                503,
-                "the chunks of all requests in progress fill the memory that the server grants them: try again later",
-                kind="overload",
-                headers={"Retry-After": "1"},
+            raise try_later(
+                "the chunks of all requests in progress fill the memory that the server grants them: try again later"
             )
 
 
@@ -66,7 +63,6 @@ def _answer_too_long(detail: str) -> Problem:
 # Monitoring must get through, above all when the server is busy.
 UNCOUNTED_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})
 MAX_CALLERS = 10_000
-# For a place among those in progress.
 # If too many requests are in progress, a request waits this long, then it is refused and told when to try again. A
 # longer queue would delay everybody.
 MAX_WAIT_SECONDS = 1.0
@@ -100,11 +96,6 @@ class Rates:
         return 0.0 if is_taken else (1 - left) / a_second
 
 
-def is_stream(scope: Scope) -> bool:
-    """Return whether a request is the event stream of an MCP session, which stays open as long as the session."""
-    return bool(scope["path"] == ASSISTANTS_PATH and scope["method"] == "GET")
-
-
 def name_of(scope: Scope) -> str:
     """Return the name under which limits count a request: its token's name, else the client's address."""
     caller = scope.get("state", {}).get("caller")
@@ -113,18 +104,20 @@ def name_of(scope: Scope) -> str:
 
 def takes_place(scope: Scope) -> bool:
     """Return whether a request counts for the limits of requests in progress and of its caller's rate."""
-    return is_counted(scope["path"]) and not is_stream(scope)
+    # The event stream of an MCP session stays open as long as the session.
+    is_stream = scope["path"] == ASSISTANTS_PATH and scope["method"] == "GET"
+    return is_counted(scope["path"]) and not is_stream
 
 
 def stopping(state: ServerState) -> Problem | None:
-    """Return the refusal with which a stopping server answers; None if it is not stopping."""
+    """Return the refusal of a request to a stopping server; None if the server is not stopping."""
     if not state.is_stopping:
         return None
-    return Problem(503, "the server is stopping", kind="stopping", headers={"Retry-After": "5"})
+    return try_later("the server is stopping; try again in a few seconds", kind="stopping", seconds=5)
 
 
 class Admission:
-    """Limits how many requests are in progress, and how many each caller sends per minute."""
+    """Limits how many requests are in progress; a request waits for a second, then it is refused."""
 
     def __init__(self, app: ASGIApp, state: ServerState) -> None:
         self._app, self._state = app, state
@@ -167,7 +160,7 @@ class Admission:
             async with self._state.clock.timeout(MAX_WAIT_SECONDS):
                 await self._places.acquire()
         except TimeoutError:
-            return Problem(503, "the server is busy; try again", kind="overload", headers={"Retry-After": "1"})
+            return try_later("the server is busy; try again")
         problem = stopping(self._state)
         if problem is not None:
             self._places.release()
@@ -179,7 +172,7 @@ class ClientGoneError(Exception):
 
 
 class Bodies:
-    """Reads bodies, ends requests that take too long, and cancels those whose client disconnected."""
+    """Limits requests per minute and bodies; ends requests that take too long or whose client disconnected."""
 
     def __init__(self, app: ASGIApp, state: ServerState) -> None:
         self._app, self._state = app, state
@@ -222,17 +215,18 @@ class Bodies:
                 del self._held_by[name]
 
     def _count(self, name: str) -> None:
-        if seconds := self._rates.wait(name, self._state.clock.monotonic()):
-            raise Problem(429, "too many requests within a minute", headers={"Retry-After": str(math.ceil(seconds))})
+        if seconds := math.ceil(self._rates.wait(name, self._state.clock.monotonic())):
+            detail = f"too many requests within a minute; try again in {seconds} s"
+            raise Problem(429, detail, headers={"Retry-After": str(seconds)})
 
     def _size(self, scope: Scope, name: str) -> int:
-        """Return the maximum size of a request's body in bytes."""
+        """Return the maximum size of a request's body in bytes; refuse a body that cannot be read."""
         options, path = self._state.options, scope["path"]
         limit = 0 if scope["state"]["caller"] is None or not is_counted(path) else options.bytes_of(path)
         headers = dict(scope["headers"])
         # Nothing is unpacked here, so nothing grows when it is.
         if headers.get(b"content-encoding", b"identity") != b"identity":
-            raise Problem(415, "compressed bodies are not accepted: leave out the header Content-Encoding")
+            raise Problem(415, "the body is compressed: send it uncompressed, without the header Content-Encoding")
         size, length = limit, headers.get(b"content-length")
         if length is None and scope["http_version"].startswith("1") and b"transfer-encoding" not in headers:
             return 0  # no body
@@ -242,12 +236,7 @@ class Bodies:
             size = limit if b"transfer-encoding" in headers else int(length)
         whose = "your" if self._held_by[name] + size > options.bytes_of_a_caller else "the"
         if whose == "your" or self._held + size > options.bytes_in_progress:
-            raise Problem(
-                503,
-                f"{whose} bodies in progress fill the memory that the server grants them: try again later",
-                kind="overload",
-                headers={"Retry-After": "1"},
-            )
+            raise try_later(f"{whose} bodies in progress fill the memory that the server grants them: try again later")
         return size
 
     async def _read(self, receive: Receive, limit: int) -> bytes:
@@ -275,13 +264,10 @@ class Bodies:
         """Run the application until it is done, the client disconnects, or the time is over."""
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - a coroutine that runs has a task
-        given: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
         gone = asyncio.Event()
         has_started = False
 
-        async def receiving() -> Message:
-            if given:
-                return given.pop()
+        async def leaving() -> Message:
             await gone.wait()
             return {"type": "http.disconnect"}
 
@@ -294,7 +280,8 @@ class Bodies:
             await send(message)
 
         async def watch() -> None:
-            await _leaving(receive)
+            while (await receive())["type"] != "http.disconnect":
+                pass
             gone.set()
             task.cancel()
 
@@ -303,7 +290,7 @@ class Bodies:
         seconds = self._state.seconds_of(scope["path"])
         try:
             async with self._state.clock.timeout(seconds):
-                await self._app(scope, receiving, sending)
+                await self._app(scope, _again(body, leaving), sending)
         except TimeoutError:
             if has_started:
                 raise  # the end shows that the answer is not complete
@@ -317,11 +304,6 @@ class Bodies:
             watching.cancel()
             with suppress(asyncio.CancelledError):
                 await watching
-
-
-async def _leaving(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 def _again(body: bytes, receive: Receive) -> Receive:

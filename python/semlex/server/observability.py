@@ -49,11 +49,15 @@ METRICS: dict[str, tuple[str, tuple[str, ...], str]] = {
         "Requests that were refused before a route, by problem, such as unauthorized.",
     ),
     "semlex_searches_total": ("counter", ("operation",), "Searches by operation, such as search or answer."),
-    "semlex_reloads_total": ("counter", ("outcome",), "How often settings or tokens were read again: ok or refused."),
+    "semlex_reloads_total": (
+        "counter",
+        ("outcome",),
+        "Changed settings that were read: ok or refused; changed token files count if refused.",
+    ),
     "semlex_jobs": (
         "gauge",
         ("state",),
-        "Jobs by state: queued, running, done, failed, cancelled; those that ended are kept for days.",
+        "Jobs by state: queued, running, done, failed, cancelled; ended ones count until a worker removes them.",
     ),
     "semlex_pool_idle": ("gauge", (), "Connections to the database that are not in use."),
     "semlex_pool_size": ("gauge", (), "Connections to the database."),

@@ -13,7 +13,6 @@ from starlette.responses import Response
 from semlex.errors import (
     CalibrationFileError,
     CollectionNotFoundError,
-    CollectionSettingsError,
     ConfigurationError,
     DumpError,
     DuplicateError,
@@ -55,25 +54,24 @@ _DETAILS = {
 
 # The first class that an error belongs to decides. A detail of None is the error's own message; messages about the
 # database and its server, and lists of collections, are not for every caller.
-_STATUSES: tuple[tuple[type[SemlexError], HTTPStatus, str | None], ...] = (
+_STATUSES: tuple[tuple[type[SemlexError] | tuple[type[SemlexError], ...], HTTPStatus, str | None], ...] = (
     (CollectionNotFoundError, HTTPStatus.NOT_FOUND, "the collection does not exist; GET /v1/collections lists yours"),
-    (SearchTimeoutError, HTTPStatus.SERVICE_UNAVAILABLE, "no search answered before the deadline"),
+    (SearchTimeoutError, HTTPStatus.SERVICE_UNAVAILABLE, "no search answered before the deadline; give a later one"),
     (ModelMismatchError, HTTPStatus.CONFLICT, None),
-    (ModelServerError, HTTPStatus.BAD_GATEWAY, "a model's server failed or refused"),
-    (ModelError, HTTPStatus.SERVICE_UNAVAILABLE, "a model cannot be used here; see the server's log"),
-    (MissingExtraError, HTTPStatus.SERVICE_UNAVAILABLE, None),
+    (ModelServerError, HTTPStatus.BAD_GATEWAY, "a model server failed or refused; see the log of this server"),
     # What the operator has to do is not for callers.
-    (MissingKeyError, HTTPStatus.SERVICE_UNAVAILABLE, "a model cannot be used here; see the server's log"),
+    (
+        (ModelError, MissingKeyError),
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        "a model cannot be used here; see the server's log",
+    ),
+    (MissingExtraError, HTTPStatus.SERVICE_UNAVAILABLE, None),
     (CalibrationFileError, HTTPStatus.SERVICE_UNAVAILABLE, "the calibration cannot be used; see the server's log"),
-    (EmbeddingsMissingError, HTTPStatus.CONFLICT, None),
-    (CollectionSettingsError, HTTPStatus.CONFLICT, None),
-    (DuplicateError, HTTPStatus.CONFLICT, None),
-    (DumpError, HTTPStatus.CONFLICT, None),
     (ValidationError, HTTPStatus.UNPROCESSABLE_ENTITY, None),
     # The schema cannot express these: arguments that exclude each other, or something that does not exist.
-    (ConfigurationError, HTTPStatus.CONFLICT, None),
+    ((ConfigurationError, EmbeddingsMissingError, DuplicateError, DumpError), HTTPStatus.CONFLICT, None),
     (PrivilegeError, HTTPStatus.SERVICE_UNAVAILABLE, "the server's database role lacks a right; see the server's log"),
-    (ReadOnlyError, HTTPStatus.SERVICE_UNAVAILABLE, "the database accepts no writes now"),
+    (ReadOnlyError, HTTPStatus.SERVICE_UNAVAILABLE, "the database is read-only; see the server's log"),
     (StoreError, HTTPStatus.SERVICE_UNAVAILABLE, "the database does not answer; see the server's log"),
 )
 
@@ -112,6 +110,11 @@ class Problem(Exception):  # noqa: N818 - the name of what it becomes
         return Response(content, self.status.value, self.headers, MEDIA_TYPE)
 
 
+def try_later(detail: str, *, kind: str = "overload", seconds: int = 1) -> Problem:
+    """Return the refusal of a request that may succeed after some seconds."""
+    return Problem(503, detail, kind=kind, headers={"Retry-After": str(seconds)})
+
+
 def problem_of(error: SemlexError) -> Problem:
     """Return the `Problem` for an error of semlex."""
     status, detail = next(
@@ -130,7 +133,7 @@ def problem_of(error: SemlexError) -> Problem:
 
 
 def request_id_of(scope: Mapping[str, Any]) -> str:
-    """Return the id under which the log lists a request."""
+    """Return the id that the log has for a request."""
     return str(scope.get("state", {}).get("request_id", ""))
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # What a process reads on its standard input, whose end means that the first process is gone; and what it writes.
 RETIRE: Final = b"retire\n"
 READY: Final = b"ready\n"
-# Before another process takes the place of one that has ended unexpectedly.
+# Pause before a process that has ended unexpectedly is replaced.
 PAUSE_SECONDS = 1.0
 # Beyond the time that requests in progress have.
 MORE_SECONDS = 10.0

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from semlex.server.state import ServerState
     from semlex.server.tokens import Caller
 
-# An answer for which so much was found is written in a thread.
+# An answer is written in a thread if the chunks that it is made of have this many bytes.
 LONG_BYTES = 256 * 1024
 NO_METHOD = 405
 OPERATION = "x-semlex-operation"

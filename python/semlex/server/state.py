@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("semlex.server")
 
 LOOK_SECONDS = 1.0
-# Before settings are opened again that could not be because a server was away.
+# Pause before changed settings are tried again that failed because a server was down.
 REOPEN_SECONDS = 10.0
-# Before jobs are begun again after an error.
+# Pause before jobs start again after an error.
 JOBS_PAUSE_SECONDS = 5.0
-# Paths whose work goes on for as long as a language model writes.
+# Paths that take as long as a language model writes.
 ANSWER_PATHS = frozenset({"/v1/answer", "/query"})
 
 
@@ -90,11 +90,6 @@ class ServerState:
             yield open_client
         finally:
             open_client.release()
-
-    async def gauges(self) -> dict[str, float]:
-        """Return the current values of gauges, by name."""
-        pool = await self.open_client.client.pool_figures()
-        return {f"pool_{name}": float(value) for name, value in pool.items()}
 
     def route_of(self, scope: Scope) -> BaseRoute | None:
         """Return the route of a request that was refused before routing; None for an unknown path."""
@@ -161,7 +156,7 @@ class ServerState:
         return not problems
 
     async def _opened(self, settings: Settings) -> OpenClient:
-        """Open a client with the settings; raise its problem, if it has one that the client in use does not have."""
+        """Open a client with the settings; raise its problem, unless the client in use has the same one."""
         client = Client(
             **settings.client_options,
             max_connections=self.options.database_connections,

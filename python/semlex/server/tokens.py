@@ -44,11 +44,6 @@ OF_JOBS: dict[str, Rights] = {
 }
 
 
-def needed_for(kind: str) -> Rights:
-    """Return the right needed to cancel or retry a job of this kind; the highest right if the kind is unknown."""
-    return OF_JOBS.get(kind, ORDER[-1])
-
-
 class Reaching:
     """Rights and collections of a caller."""
 
@@ -123,7 +118,7 @@ class TokenFile:
         """Add a token and return its secret, which cannot be shown again."""
         if not NAME.fullmatch(name):
             raise ConfigurationError(
-                f"token name {name[:80]!a}: at most 64 letters, digits and . _ - @, beginning with a letter or digit"
+                f"token name {name[:80]!a}: use up to 64 letters, digits and . _ - @; begin with a letter or digit"
             )
         if rights not in ORDER:
             raise ConfigurationError(f"rights must be one of {', '.join(ORDER)}; got {rights[:80]!a}")
@@ -134,7 +129,9 @@ class TokenFile:
         with self._changing():
             known = self.read()
             if any(token.caller.name == name for token in known):
-                raise ConfigurationError(f"a token {name!r} exists already; remove it first: semlex serve token remove")
+                raise ConfigurationError(
+                    f"a token {name!r} exists already; to replace it, first run: semlex serve token remove {name}"
+                )
             secret = PREFIX + secrets.token_urlsafe(SECRET_BYTES)
             caller = Caller(name, rights, frozenset(collections) if collections else None)
             self._write((*known, Token(caller, _digest(secret), expires)))
@@ -188,7 +185,9 @@ class TokenFile:
                 Path(new).unlink()
                 raise
         except OSError as error:
-            raise ConfigurationError(f"token file {self.path} cannot be written: {error.strerror}") from None
+            raise ConfigurationError(
+                f"token file {self.path} cannot be written: {error.strerror}; give another path"
+            ) from None
 
 
 def _keep_owner(number: int, path: Path) -> None:

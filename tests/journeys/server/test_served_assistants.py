@@ -110,7 +110,7 @@ async def test_a_tool_that_names_no_collection_means_that_of_the_settings(databa
         async with assistant(served.url, everything) as opened:
             found = await opened.call_tool("search", {"query": "key"})
             assert found.is_error
-            assert "say which collection" in found.content[0].text
+            assert "name a collection; collections: " in found.content[0].text
             made = await opened.call_tool("index_folder", {"folder": "."})
             assert made.structured_content["collection"] == "fresh"
 

@@ -296,7 +296,7 @@ class CollectionAccess:
             return default
         if len(names) == 1:
             return names[0]
-        raise ConfigurationError(f"say which collection: {_listed(names)}")
+        raise ConfigurationError(f"name a collection; {_listed(names)}" if names else _listed(names))
 
     def forget(self) -> None:
         """Forget the known collections, because one of them no longer exists."""

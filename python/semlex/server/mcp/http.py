@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
 from contextlib import AbstractContextManager, contextmanager
 from http import HTTPStatus
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import uvicorn
@@ -26,7 +24,7 @@ from semlex.server.limits import name_of
 from semlex.server.mcp.access import Access
 from semlex.server.mcp.server import mcp_server
 from semlex.server.options import ServeOptions
-from semlex.server.problems import Problem, request_id_of
+from semlex.server.problems import Problem, request_id_of, try_later
 
 if TYPE_CHECKING:
     import socket
@@ -129,7 +127,8 @@ class Sessions:
             idle = next((one for one, requests in own.items() if not requests), None)
             is_full = len(own) >= MAX_SESSIONS_OF_A_CALLER
             if is_full and idle is None:
-                await _all_in_use().response(request_id_of(scope) or secrets.token_hex(8))(scope, receive, send)
+                detail = f"all {MAX_SESSIONS_OF_A_CALLER} sessions of this caller are in use; end one, then try again"
+                await try_later(detail).response(request_id_of(scope) or secrets.token_hex(8))(scope, receive, send)
                 return
             session = secrets.token_hex(8)  # until it has a name
             own[session] = 0
@@ -169,15 +168,6 @@ class Sessions:
                 self._open.pop(name_of(scope), None)
 
 
-def _all_in_use() -> Problem:
-    return Problem(
-        503,
-        f"all {MAX_SESSIONS_OF_A_CALLER} sessions of this caller are in use; end one, then try again",
-        kind="overload",
-        headers={"Retry-After": "1"},
-    )
-
-
 async def _no_body() -> Message:
     return {"type": "http.request", "body": b"", "more_body": False}
 
@@ -211,7 +201,7 @@ def signed_in(caller: Caller) -> AuthenticatedUser:
 
 
 def found_caller(request: Request) -> Caller | None:
-    """Return the caller that `Entrance` has found for a request."""
+    """Return the caller that `Entrance` or `Guard` has found for a request."""
     caller: Caller | None = request.scope["state"]["caller"]
     return caller
 
@@ -282,14 +272,7 @@ class WebServer(StoppingServer):
 def web_server(app: Starlette) -> WebServer:
     """Return a server that runs until ``should_exit`` is set, and then waits shortly for requests in progress."""
     return WebServer(
-        uvicorn.Config(
-            app,
-            **uvicorn_options(ServeOptions()),
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-        ),
+        uvicorn.Config(app, **uvicorn_options(ServeOptions())),
         STOP_SECONDS,
     )
 
@@ -299,11 +282,10 @@ class Assistants:
 
     def __init__(self, state: ServerState) -> None:
         self._is_stateless = state.options.stateless
-        folders = tuple(Path(os.path.realpath(folder)) for folder in state.options.allow)
         self._app = mcp_app(
             state.lent,
-            Access(None, "admin", folders),
-            caller_of=lambda request: request.scope["state"]["caller"],
+            Access.of(writes=True, folders=state.options.allow),
+            caller_of=found_caller,
             stateless=state.options.stateless,
         )
         (inner,) = self._app.routes

@@ -177,6 +177,11 @@ def _may_hide(written: str) -> bool:
     return HIDDEN.search(written) is not None
 
 
+def progress_line(stage: str, done: int, total: int | None, unit: str) -> str:
+    """Return how far work has come, as text for people."""
+    return f"{stage}: {done:,}{'' if total is None else f' of {total:,}'} {unit}"
+
+
 @asynccontextmanager
 async def progress_to(context: Context[Any, Any]) -> AsyncIterator[Callable[[Progress], None]]:
     """Yield a progress callback that notifies the client, at most five times a second and always at the end."""
@@ -191,9 +196,8 @@ async def progress_to(context: Context[Any, Any]) -> AsyncIterator[Callable[[Pro
 
     async def send() -> None:
         while newest:
-            progress = newest.pop()
-            of = "" if progress.total is None else f" of {progress.total:,}"
-            message = f"{progress.stage}: {progress.done:,}{of} {progress.unit}"
+            step = newest.pop()
+            message = progress_line(step.stage, step.done, step.total, step.unit)
             await context.report_progress(next(numbers), None, message)
 
     async def keep_sending() -> None:

@@ -17,7 +17,7 @@ from semlex.ingest.files.safe_open import only_below
 from semlex.ingest.progress import IndexReport
 from semlex.options.declare import declared
 from semlex.options.search import SearchArguments
-from semlex.server.answers import Shape, attributes, chosen
+from semlex.server.answers import OF_THE_OPERATOR, Shape, attributes, chosen
 from semlex.server.mcp.presentation import (
     MAX_RESULT,
     NOTICE,
@@ -25,6 +25,7 @@ from semlex.server.mcp.presentation import (
     Quotes,
     place,
     placed,
+    progress_line,
     progress_to,
     quoted,
     quoted_warnings,
@@ -48,9 +49,9 @@ if TYPE_CHECKING:
     from semlex.retriever.collection import Collection as OpenedCollection
     from semlex.server.mcp.access import CollectionAccess
 
-# The library's own bound is 1,000; an assistant pays for each hit.
+# Lower than the library's 1,000, because an assistant pays for each hit.
 MAX_TOP_K = 50
-# After so many seconds what has answered is the answer.
+# Deadline of a search, which then returns what has been found.
 SEARCH_SECONDS = 30.0
 MAX_HEADINGS = 500
 MAX_IDS = 200
@@ -59,12 +60,10 @@ MAX_FIELDS = 200
 MAX_VALUES = 10
 MAX_VALUE = 100
 MAX_JOBS = 20
-# So many are looked through for those of collections within reach.
+# Newest jobs, among which those of accessible collections are looked for.
 LISTED_JOBS = 1_000
 MAX_PROBLEMS = 20
 NOT_IN_HERE = "the answer is probably not in here. Search again with other words that the documents may use."
-# Host, user and folder of the database: for the operator alone.
-OF_THE_OPERATOR = ("server", "data_folder")
 # `list_collections` has the description, in a quote.
 LEFT_OUT = (*OF_THE_OPERATOR, "description")
 
@@ -124,6 +123,7 @@ JobId: TypeAlias = Annotated[
 
 CHUNK = ("id", "content", "metadata", "heading_path", "page", "place")
 HIT = (*CHUNK, *("rank", "vector_score", "keyword_score", "fused_score", "rerank_score", "coverage", "confidence"))
+SEARCHED = ("mode", "best_similarity", "coverage", "support")
 INDEXED = (
     *("added", "changed", "unchanged", "failed", "chunks", "embedded", "seconds"),
     *("problems", "without_text", "warnings"),
@@ -152,7 +152,7 @@ def result_shapes() -> dict[str, Shape]:
     sources = [{"number": int, "place": str, "headings": str, "chunk_ids": list[str], "path": PATH, "document": str}]
     return {
         "search": QUOTED
-        | chosen(SearchResults, "mode", "best_similarity", "coverage", "support", "warnings")
+        | chosen(SearchResults, *SEARCHED, "warnings")
         | {"hits": [chosen(SearchResult, *HIT) | PLACE]},
         "get_chunk": QUOTED | START | {"chunk": chosen(SearchResult, *CHUNK) | PLACE},
         "get_document": QUOTED
@@ -212,14 +212,8 @@ class Tools:
         hits = [] if is_missing else shown_hits(name, found, Budget())
         if not is_missing and len(hits) < len(found):
             warnings.append(f"{len(found) - len(hits)} more hits do not fit into one result: give a lower top_k")
-        result = _quoted(name) | {
-            "mode": found.mode,
-            "best_similarity": found.best_similarity,
-            "coverage": found.coverage,
-            "support": found.support,
-            "warnings": warnings,
-            "hits": hits,
-        }
+        figures = {key: getattr(found, key) for key in SEARCHED}
+        result = _quoted(name) | figures | {"warnings": warnings, "hits": hits}
         if not hits:
             lines = [f"Nothing was found in {name!r}: {NOT_IN_HERE}"]
         else:
@@ -252,7 +246,7 @@ class Tools:
     async def read_document(self, opened: OpenedCollection, document: str, start: int) -> dict[str, Any]:
         """Return a document, or as much of it as fits into a result."""
         found, budget = await opened.documents.get(document), Budget()
-        whole, uri = visible(found.text), document_uri(opened.names.collection, found.name)
+        whole, uri = visible(found.text), f"document://{opened.names.collection}/{quote(found.name)}"
         path = place(found.chunks[0]) if found.chunks else None
         ids = list(takewhile(Budget(MAX_RESULT // 4).take, [chunk.id for chunk in found.chunks[:MAX_IDS]]))
         budget.take(found.name, uri, path, *ids)
@@ -310,7 +304,8 @@ class Tools:
         for one in result["sources"]:
             source = passages[one["number"]]
             del one["text"]
-            one["path"], one["document"] = _path(source, source.line), _document(source)
+            one["path"] = _path(source, source.line)
+            one["document"] = document_name(source.hits[0]) if source.hits else source.document
         for one in (cited for sentence in result["sentences"] for cited in sentence["citations"]):
             cited_source = passages.get(one["source"])
             one["path"] = None if cited_source is None else _path(cited_source, one["line"])
@@ -409,7 +404,7 @@ class Tools:
         lines, errors = [], []
         for one in shown:
             progress = one["progress"]
-            how_far = f" ({_progress(**progress)})" if progress else ""
+            how_far = f" ({progress_line(**progress)})" if progress else ""
             lines.append(f"{one['id']}: {one['kind']} of {one['collection']!r}: {one['state']}{how_far}")
             if one["error"] is not None:
                 errors.append(f"{one['id']}: {one['error']['code']}: {one['error']['message']}")
@@ -508,16 +503,6 @@ async def read_chunk(opened: OpenedCollection, chunk_id: str) -> StoredChunk:
     return found[0]
 
 
-def chunk_uri(collection: str, chunk_id: str) -> str:
-    """Return the URI of a chunk as a resource."""
-    return f"chunk://{collection}/{quote(chunk_id, safe='')}"
-
-
-def document_uri(collection: str, document: str) -> str:
-    """Return the URI of a document as a resource."""
-    return f"document://{collection}/{quote(document, safe='/')}"
-
-
 def document_name(chunk: StoredChunk) -> str:
     """Return the name of a chunk's document, in the form that tools accept."""
     if not chunk.source_document:
@@ -550,7 +535,7 @@ def _passage(collection: str, chunk: StoredChunk, names: tuple[str, ...]) -> dic
         "content": "",
         "metadata": {},
         "heading_path": titles(chunk),
-        "uri": chunk_uri(collection, chunk.id),
+        "uri": f"chunk://{collection}/{quote(chunk.id, safe='')}",
         "path": place(chunk, getattr(chunk, "match_line", None)),
         "document": document_name(chunk),
         "cut": False,
@@ -578,10 +563,6 @@ def _path(source: ContextSource, line: int | None) -> str | None:
     return placed(f"{root}/{source.document}", line) if root else None
 
 
-def _document(source: ContextSource) -> str:
-    return document_name(source.hits[0]) if source.hits else source.document
-
-
 def _answer_text(found: Answer, result: dict[str, Any]) -> str:
     if not found.text:
         lines = [f"No answer: {found.refused}"]
@@ -602,10 +583,6 @@ def _answer_text(found: Answer, result: dict[str, Any]) -> str:
     if found.unsupported:
         lines.append(f"{len(found.unsupported)} sentences are not supported by a quote that exists in the documents.")
     return "\n\n".join([*lines, *quoted_warnings(result["warnings"])])
-
-
-def _progress(stage: str, done: int, total: int | None, unit: str) -> str:
-    return f"{stage}: {done:,}{'' if total is None else f' of {total:,}'} {unit}"
 
 
 def _count(number: int | None) -> str:

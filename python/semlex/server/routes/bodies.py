@@ -248,32 +248,30 @@ def _field(one: Declared) -> tuple[Any, Any]:
     return (kind | None if one.optional else kind), Field(default_factory=lambda: None, description=option.text)
 
 
-@takes(Collection.search)
-class SearchBody(Body):
-    """A search."""
+class HitsBody(Body):
+    """A request for hits."""
 
     fields: HitFields | None = None
+
+
+@takes(Collection.search)
+class SearchBody(HitsBody):
+    """A search."""
 
 
 @takes(Collection.candidates)
-class CandidatesBody(Body):
+class CandidatesBody(HitsBody):
     """A request for every candidate of both searches, to be ordered by the client."""
-
-    fields: HitFields | None = None
 
 
 @takes(Collection.search_page)
-class PageBody(Body):
+class PageBody(HitsBody):
     """A request for the next page of a list."""
-
-    fields: HitFields | None = None
 
 
 @takes(Collection.search_many)
-class ManyBody(Body):
+class ManyBody(HitsBody):
     """The body of a request with several searches."""
-
-    fields: HitFields | None = None
 
 
 @takes(Collection.context)
@@ -301,7 +299,7 @@ class FacetsBody(Body):
 class GivenDocument(BaseModel):
     """A document to be stored."""
 
-    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+    model_config = STRICT
 
     content: Content
     id: Id | None = None

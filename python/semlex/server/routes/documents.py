@@ -12,6 +12,7 @@ from semlex.errors import ConfigurationError
 from semlex.ingest.document_states import DocumentStates
 from semlex.ingest.progress import DeleteReport
 from semlex.maintenance.reembed import EmbeddingFigures
+from semlex.server.answers import OF_THE_OPERATOR
 from semlex.server.problems import Problem
 from semlex.server.request_context import Current, chunks_response, dict_response, json_response, route
 from semlex.server.routes.bodies import (
@@ -128,8 +129,6 @@ async def sources(context: Current, collection: CollectionQuery = None) -> Respo
 
 
 collections = APIRouter(tags=["collections"])
-# Host, user and folder of the database: for the operator alone.
-OF_THE_OPERATOR = ("server", "data_folder")
 NamePath = Annotated[str, Path(pattern=r"^[a-z_][a-z0-9_]{0,47}$")]
 
 

@@ -56,7 +56,8 @@ async def figures(context: Current) -> Response:
     if context.caller.collections is None:  # they are those of all collections
         with suppress(SemlexError):  # the other figures are there while the database is away
             jobs = await context.client.count_jobs(deadline=DATABASE_SECONDS)
-    return Response(context.state.metrics.text(await context.state.gauges(), jobs), media_type=METRICS_MEDIA_TYPE)
+    gauges = {f"pool_{name}": float(value) for name, value in (await context.client.pool_figures()).items()}
+    return Response(context.state.metrics.text(gauges, jobs), media_type=METRICS_MEDIA_TYPE)
 
 
 @route(router, "GET", "/openapi.json", "openapi", returns=dict[str, Any], rights="read")

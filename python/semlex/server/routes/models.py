@@ -6,13 +6,13 @@ import base64
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from semlex.retriever.served_models import DimensionsError, TextTooLongError, served_embedder, served_reranker
 from semlex.server.problems import Problem
 from semlex.server.request_context import Current, RequestContext, json_response, route
-from semlex.server.routes.bodies import Between, Content, Question
+from semlex.server.routes.bodies import STRICT, Between, Content, Question
 
 if TYPE_CHECKING:
     import numpy as np
@@ -48,7 +48,7 @@ ModelName = Annotated[str, Field(min_length=1, max_length=MAX_NAME, description=
 class ModelBody(BaseModel):
     """A request body: values are not converted between JSON types, and unknown names are refused."""
 
-    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+    model_config = STRICT
 
     model: ModelName | None = Field(None, description="Name of the model; default: the one that is served.")
 
@@ -57,7 +57,7 @@ class EmbeddingsBody(ModelBody):
     """Texts to embed."""
 
     input: Content | Annotated[list[Content], Field(min_length=1, max_length=MAX_INPUTS)] = Field(
-        description="A text or a list of texts. Lists of token ids are refused, because another model made them."
+        description="A text or a list of texts. Lists of token ids are refused: another tokenizer made them."
     )
     encoding_format: Literal["float", "base64"] = Field(
         "float", description="base64: of little-endian float32, exactly as the model returns them."
@@ -74,7 +74,7 @@ class EmbeddingsBody(ModelBody):
 class DocumentText(BaseModel):
     """A document as an object."""
 
-    model_config = ConfigDict(strict=True, extra="forbid")
+    model_config = STRICT
 
     text: Content
 

@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from semlex.errors import ConfigurationError
 from semlex.evaluation.datasets import MAX_RELEVANCE, JudgementFolder, check_judgements, question_text
 from semlex.options.declare import Rights
 from semlex.server.addresses import PLACE
-from semlex.server.problems import Problem
+from semlex.server.problems import Problem, try_later
 from semlex.server.request_context import OPERATION, RIGHTS, Current, RequestContext, json_response
-from semlex.server.routes.bodies import MAX_IDS, CollectionQuery, Id, Name, Question
+from semlex.server.routes.bodies import MAX_IDS, STRICT, CollectionQuery, Id, Name, Question
 from semlex.server.tokens import OF_JOBS
 
 FOLDER = Path(__file__).parent.with_name("page")
@@ -80,7 +80,7 @@ def _does(name: str, rights: Rights) -> dict[str, str]:
 class JudgementBody(BaseModel):
     """Judgements of the hits for a question."""
 
-    model_config = ConfigDict(strict=True, extra="forbid")
+    model_config = STRICT
 
     collection: Name | None = None
     question: Question
@@ -151,12 +151,8 @@ async def _in_thread(work: Callable[[], T]) -> T:
         return await asyncio.to_thread(work)
     except ConfigurationError as error:
         logger.warning("judgements: %s", error)
-        raise Problem(
-            503,
-            "the judgements cannot be read or written; see the server's log",
-            kind="judgements",
-            headers={"Retry-After": "5"},
-        ) from None
+        detail = "the judgements cannot be read or written; see the server's log"
+        raise try_later(detail, kind="judgements", seconds=5) from None
 
 
 def _shown(context: RequestContext, folder: JudgementFolder) -> str | None:

@@ -112,7 +112,7 @@ async def answer(context: Current, body: AnswerBody) -> Response:
 
 
 def _with_columns(given: dict[str, Any]) -> dict[str, Any]:
-    """Return a client's search arguments; of `columns`, hits show only those that followed tables' definitions name."""
+    """Limit the `columns` of a request to those that the definitions of followed tables name."""
     columns = given.get("columns")
     return given if columns is None else given | {"columns": OfDefinitions(columns)}
 
