@@ -22,6 +22,9 @@ from semlex.types.queries import DEFAULT_TOP_K
 from tests.support.http_server import FixedSettings, settings_for
 
 ids = [offer.name for offer in OFFERS]
+# Argument of a tool -> that of its operation, if they differ; and arguments that only tools have.
+RENAMED = {"chunk_id": "ids", "folder": "paths"}
+OWN = {"collection", "start", "background", "job_id"}
 # Name, description and arguments of all of them: every conversation pays for these.
 MAX_READING_TOKENS = 2_000
 
@@ -63,13 +66,12 @@ async def test_tools_have_the_arguments_of_their_operations_and_say_what_they_ar
     for offer in OFFERS:
         tool = (await listed(writes=True))[offer.name]
         given = tool.input_schema["properties"]
-        names = dict(offer.renamed)
         method = OPERATIONS[offer.operations[0]].method
         signature = inspect.signature(method).parameters
         arguments = signature.keys() | ({} if (options := unpacked(method)) is None else declared(options)).keys()
-        assert {names.get(name, name) for name in given} - {"collection", *offer.own} <= arguments
+        assert {RENAMED.get(name, name) for name in given} - OWN <= arguments
         for name, schema in given.items():
-            argument = signature.get(names.get(name, name))
+            argument = signature.get(RENAMED.get(name, name))
             if argument is None or argument.kind is argument.VAR_POSITIONAL:
                 continue
             is_needed = name in tool.input_schema.get("required", ())

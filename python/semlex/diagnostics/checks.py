@@ -402,7 +402,7 @@ async def check_empty_documents(subject: Subject) -> None:
             "documents_empty",
             "hint",
             f"has {share.counted('document')} without text: the files are empty, or no text could be read",
-            "check whether the files are scans or pictures; this command lists their names:",
+            "check whether the files are scans or pictures; they have 0 chunks in this list",
             subject.command("documents"),
         )
 

@@ -101,7 +101,6 @@ class Proof:
     _runs: list[Running] = field(default_factory=list)
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _lanes: set[threading.Thread] = field(default_factory=set)
-    _hung: list[threading.Thread] = field(default_factory=list)
     _is_over: bool = False
 
     def run(self) -> ProofReport:
@@ -133,11 +132,6 @@ class Proof:
             if not one.is_given_up:
                 self._close(one)
         return report
-
-    def join(self) -> None:
-        """Wait for the threads of tries that were given up."""
-        for lane in self._hung:
-            lane.join()
 
     # --- lanes ----------------------------------------------------------------------------------------------------
 
@@ -223,9 +217,7 @@ class Proof:
             for one in self._runs:
                 if one.is_busy and not one.is_given_up and self.clock.monotonic() - one.began > LIMIT_SECONDS:
                     one.is_given_up = True
-                    if one.lane is not None:
-                        self._lanes.discard(one.lane)
-                        self._hung.append(one.lane)
+                    self._lanes -= {one.lane}
                     one.report.tries += 1
                     one.report.add_fault(Fault("hung", f"a try took longer than {LIMIT_SECONDS:g} s"), str(self.seed))
                     self._add_lane()

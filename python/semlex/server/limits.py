@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from semlex.server.addresses import is_page
-from semlex.server.options import MAX_BODY_BYTES
+from semlex.server.options import MAX_BODY_BYTES, MIB
 from semlex.server.problems import Problem, request_id_of, try_later
 from semlex.store.query.run import size_seen
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from semlex.server.state import ServerState
 
 
-MIB = 1024 * 1024
 # Of the text and metadata of all chunks that a request reads; what `fields` leaves out of the answer counts.
 MAX_FOUND_BYTES = 48 * MIB
 # The same of all requests in progress; one that has found little is never refused because of others.

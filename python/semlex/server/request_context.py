@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from semlex.retriever.operations import OPERATIONS
 from semlex.server.limits import Found, check_answer
-from semlex.server.problems import Problem
+from semlex.server.problems import MEDIA_TYPE, Problem
 from semlex.types.documents import StoredChunk, json_value
 from semlex.types.results import DocumentHits, SearchResults
 
@@ -37,7 +37,7 @@ RIGHTS = "x-semlex-rights"
 
 # Operation -> what its answer holds.
 RETURNS: dict[str, Shape] = {}
-PROBLEM = {"$ref": "#/components/schemas/Problem"}
+PROBLEM = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
 # Status -> its cause, and the remedy. In /openapi.json, every route has all but 405, which none returns.
 REFUSALS = {
     400: (
@@ -175,10 +175,9 @@ def route(
         done["content"] = {"application/json": {"schema": {"type": "object"}}}
     if media:
         done["content"] = done.get("content", {}) | {kind: {"schema": schema} for kind, schema in media.items()}
-    problem = {"application/problem+json": {"schema": PROBLEM}}
     responses: dict[int | str, dict[str, Any]] = {status: done}
     responses |= {
-        code: {"description": cause, "content": problem} for code, (cause, _) in REFUSALS.items() if code != NO_METHOD
+        code: {"description": cause, "content": PROBLEM} for code, (cause, _) in REFUSALS.items() if code != NO_METHOD
     }
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -22,7 +22,6 @@ from typing import Any, get_args
 
 from semlex.errors import ConfigurationError, SemlexError
 from semlex.options.declare import Rights
-from semlex.retriever.operations import OPERATIONS
 from semlex.settings.sources import file_stamp
 from semlex.store.schema.names import checked_identifier
 from semlex.types.documents import utc_now
@@ -31,17 +30,6 @@ if sys.platform != "win32":
     import fcntl
 
 ORDER: tuple[Rights, ...] = get_args(Rights)
-NEEDED: dict[str, Rights] = {name: one.rights for name, one in OPERATIONS.items()}
-# Kinds of jobs -> what they need. A job is work of an operation: it takes that operation's rights.
-OF_JOBS: dict[str, Rights] = {
-    "index": NEEDED["index"],
-    "sync": NEEDED["sync"],
-    "add": NEEDED["add documents"],
-    "optimize": NEEDED["optimize"],
-    "rechunk": NEEDED["rechunk"],
-    "embed": NEEDED["embed"],
-    "reembed": NEEDED["reembed"],
-}
 
 
 class Reaching:

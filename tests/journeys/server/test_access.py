@@ -14,7 +14,8 @@ from semlex.server.addresses import Addresses, address_to_ask, bound_socket, pla
 from semlex.server.app import create_app
 from semlex.server.options import ServeOptions
 from semlex.server.request_context import OPERATION, RIGHTS
-from semlex.server.tokens import OF_JOBS, ORDER, Caller, TokenFile, caller_of
+from semlex.server.routes.jobs import OF_JOBS
+from semlex.server.tokens import ORDER, Caller, TokenFile, caller_of
 from semlex.types.documents import utc_now
 from tests.support.http_server import COLLECTION, FixedSettings, bearer, in_process, settings_for
 

@@ -64,9 +64,8 @@ class Access(Reaching):
 
     def narrowed(self, caller: Caller) -> Access:
         """Return the part of this access that a caller also has."""
-        both = self.collections if caller.collections is None else caller.collections
-        if self.collections is not None and caller.collections is not None:
-            both = self.collections & caller.collections
+        limits = [one for one in (self.collections, caller.collections) if one is not None]
+        both = frozenset.intersection(*limits) if limits else None
         return Access(both, min(self.rights, caller.rights, key=ORDER.index), self.folders)
 
     def folder(self, given: str) -> Path:
@@ -102,8 +101,6 @@ class Offer:
     operations: tuple[str, ...]  # the first one has its arguments
     title: str
     description: str
-    renamed: tuple[tuple[str, str], ...] = ()  # argument of the tool -> that of the operation
-    own: tuple[str, ...] = ()  # arguments that only the tool has
     overwrites: bool = False
 
     @property
@@ -132,15 +129,12 @@ OFFERS = (
         ("get chunks",),
         "Read a passage",
         "Read one passage in full, by the chunk_id of a search hit. Use it if a hit is cut.",
-        renamed=(("chunk_id", "ids"),),
-        own=("start",),
     ),
     Offer(
         "get_document",
         ("get document",),
         "Read a document",
         "Read a whole document; long ones in parts (next_start). Use outline first for a long one.",
-        own=("start",),
     ),
     Offer(
         "outline",
@@ -185,7 +179,6 @@ OFFERS = (
         ("list jobs", "get job"),
         "Status of jobs",
         "Tell how far a background job has come, or list the newest jobs.",
-        own=("job_id",),
     ),
     Offer(
         "index_folder",
@@ -194,8 +187,6 @@ OFFERS = (
         "Read a folder or file into a collection, so that search finds it; unchanged files are skipped, changed ones "
         "replaced. Only folders that were allowed. Returns counts and the files that failed; with background=true a "
         "job_id.",
-        renamed=(("folder", "paths"),),
-        own=("background",),
         overwrites=True,
     ),
     Offer(

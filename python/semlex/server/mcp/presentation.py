@@ -89,9 +89,7 @@ def quoted(source: str, text: str, *, label: str = "", is_cut: bool = False) -> 
 
 def quoted_warnings(warnings: Sequence[str]) -> list[str]:
     """Return warnings, which may name fields of documents, as one quote; an empty list without warnings."""
-    if not warnings:
-        return []
-    return [quoted("", "\n".join(warnings), label="Warnings:")]
+    return [quoted("", "\n".join(warnings), label="Warnings:")] if warnings else []
 
 
 def place(chunk: StoredChunk, line: int | None = None) -> str | None:

@@ -1,12 +1,12 @@
 /**
- * The server's routes. What goes wrong is a `Problem` with the server's own words.
+ * Requests to the server; a request that fails raises a `Problem` with the server's message.
  */
 
 const TOKEN = "semlex-token";
 
 export class Problem extends Error {
   /**
-   * @param {number} status 0 where no answer came.
+   * @param {number} status 0 if no answer came.
    * @param {string} detail
    * @param {{field?: string, detail?: string}[]} [errors]
    */
@@ -16,7 +16,7 @@ export class Problem extends Error {
     this.errors = errors;
   }
 
-  /** @param {string} field @returns {boolean} Whether it is about a field of the request. */
+  /** @param {string} field @returns {boolean} Whether the problem is about a field of the request. */
   isAbout(field) {
     return this.errors.some((error) => (error.field ?? "").split(".").includes(field));
   }
@@ -28,12 +28,12 @@ export class Problem extends Error {
   }
 }
 
-/** Whether a token is kept. */
+/** Whether this tab has a token. */
 export function hasToken() {
   return sessionStorage.getItem(TOKEN) !== null;
 }
 
-/** @param {string} token It is kept until this tab is closed. */
+/** @param {string} token Kept until this tab is closed. */
 export function setToken(token) {
   sessionStorage.setItem(TOKEN, token);
 }

@@ -1,5 +1,5 @@
 /**
- * The documents of a collection, and one of them: its headings beside its text.
+ * Two views: the list of a collection's documents, and one document with its headings beside its text.
  */
 
 import { get } from "./api.js";

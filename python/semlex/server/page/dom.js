@@ -1,5 +1,5 @@
 /**
- * Elements out of names, attributes and texts. Texts of documents become text nodes, never markup.
+ * Makes elements of names, attributes and texts. Texts of documents become text nodes, never markup.
  */
 
 const SVG = "http://www.w3.org/2000/svg";

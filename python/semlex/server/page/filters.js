@@ -1,5 +1,5 @@
 /**
- * Which chunks are looked at: values to click at, and a filter as text.
+ * The filter of a search: values of fields to click, and a filter as text.
  */
 
 import { get, post } from "./api.js";
@@ -13,7 +13,7 @@ const HASHES = ["@id", "@parent"];
 
 /**
  * @param {{collection: () => string}} app
- * @param {() => void} changed Called when another filter holds.
+ * @param {() => void} changed Called when the filter changes.
  */
 export function filterPanel(app, changed) {
   /** @type {Set<string>} */
@@ -80,7 +80,7 @@ export function filterPanel(app, changed) {
     if (message !== null) element.open = true;
   }
 
-  /** Shows the values that there are with the filter that holds. */
+  /** Shows the values of the chunks that pass the filter. */
   async function show() {
     const isWanted = latest(fields);
     try {
@@ -144,7 +144,7 @@ export function filterPanel(app, changed) {
   };
 }
 
-/** Whether a field has values to click at: moments and keys are too many, hashes say nothing. @param {any} field */
+/** Whether a field has values to click: times and keys are too many, hashes mean nothing to people. @param {any} field */
 function canBeChosen(field) {
   return !HASHES.includes(field.name) && Object.keys(field.types).some((type) => CHOSEN.includes(type));
 }

@@ -1,6 +1,6 @@
 /**
  * Score fusion, as the library computes it: the same steps on the same float64, so the same order for every weight.
- * It repeats rust/core/src/fusion.rs; what changes there changes here, and a test compares the scores.
+ * It repeats rust/core/src/fusion.rs; change both together; a test compares the scores.
  */
 
 /**
@@ -23,7 +23,7 @@ export const FULL_Z = 6;
 /**
  * @param {any[]} hits With both scores.
  * @param {any} explanation Of the search.
- * @returns {Measured | null} Null where one leg answered alone.
+ * @returns {Measured | null} Null if only one search answered.
  */
 export function measuredBy(hits, explanation) {
   if (explanation?.fusion !== "score") return null;
@@ -52,7 +52,7 @@ export function partsOf(hit, measured, weight) {
 }
 
 /**
- * The hits in the order of a weight; of equal scores the smaller key goes first.
+ * The hits in the order of a weight; the smaller key breaks ties.
  * @param {any[]} hits
  * @param {Measured} measured
  * @param {number} weight Of the vector, 0 to 1.

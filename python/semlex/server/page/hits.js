@@ -1,5 +1,5 @@
 /**
- * The hits as a list that the keyboard walks: j and k move, 0 to 3 judge, Enter opens the document.
+ * The list of hits, with keys: j and k move, 0 to 3 judge, Enter opens the document.
  */
 
 import { h, own, say, unseen, visible } from "./dom.js";

@@ -1,5 +1,5 @@
 /**
- * What is judged for questions: stored by the server where it may, else downloaded.
+ * Judgements of hits: the server stores them if it has a folder and the caller may write, else they are downloaded.
  */
 
 import { get, post } from "./api.js";
@@ -20,7 +20,7 @@ export function judging(app, changed) {
   const body = h("div");
   const element = /** @type {HTMLDetailsElement} */ (
     h("details", { class: "judging", open: app.stores(), on: { toggle } }, h("summary", {}, "Judge these hits"), body));
-  /** @type {Map<string, Record<string, number>>} By collection and question, where the server stores none. */
+  /** @type {Map<string, Record<string, number>>} By collection and question, if the server stores none. */
   const kept = new Map();
   /** @type {Judged} Of the hits that are shown. */
   let shown = { collection: "", question: "", judgements: {} };

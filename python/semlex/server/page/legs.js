@@ -1,5 +1,5 @@
 /**
- * Where each chunk stood in both legs, and where the fusion put it: three columns with lines between them.
+ * The rank of each chunk in both searches and after fusion: three columns with lines between them.
  */
 
 import { fill, h, own, s, unseen } from "./dom.js";
@@ -85,7 +85,7 @@ function nameOf(hit) {
 }
 
 /**
- * The best of a leg, and further down those of the fused list that stand there.
+ * The best hits of a search, and below them the hits of the fused list that have a lower rank there.
  * @param {any[]} hits @param {any[]} top @param {string} name Of the rank. @param {number} shown
  * @returns {Row[]}
  */
@@ -99,7 +99,7 @@ function column(hits, top, name, shown) {
 
 /**
  * @param {string} kind @param {Row[]} from @param {Row[]} fused @param {number} height
- * @param {boolean} mirrored Whether the leg stands to the right.
+ * @param {boolean} mirrored Whether the search is the right column.
  */
 function lines(kind, from, fused, height, mirrored) {
   const places = new Map(fused.map((row, index) => [row.hit.id, index]));

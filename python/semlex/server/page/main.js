@@ -1,5 +1,5 @@
 /**
- * The page: which view is shown, of which collection, and for whom.
+ * The page: shows a view of the chosen collection, and asks for a token if the server needs one.
  */
 
 import { get, hasToken, setToken } from "./api.js";

@@ -122,7 +122,7 @@ function termsOf(hit) {
   );
 }
 
-/** The score of the only leg that answered. @param {any} hit */
+/** The score of the only search that answered. @param {any} hit */
 export function loneScore(hit) {
   const [name, score] = hit.vector_score === null ? ["Words", hit.keyword_score] : ["Meaning", hit.vector_score];
   return h("p", { class: "score" }, unseen("Score: "), `${name} ${figure(score)}`);

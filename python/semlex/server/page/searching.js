@@ -1,5 +1,5 @@
 /**
- * A question, the order of its hits, and the slider that weighs words against meaning.
+ * The search view: a question, its hits, and a slider that weighs words against meaning.
  */
 
 import { get, post } from "./api.js";

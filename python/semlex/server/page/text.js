@@ -1,5 +1,5 @@
 /**
- * The text of a document as elements. Of Markdown its headings, code, lists, quotes, tables and emphasis are drawn; links
+ * Makes elements of a document's text. Of Markdown, headings, code, lists, quotes, tables and emphasis are drawn; links
  * and images become their text, without an address. Everything else, such as tags, is shown as it is.
  */
 

@@ -1,5 +1,5 @@
 /**
- * Why a document is missing, or where it is: reasons with what helps.
+ * Explains why a document is missing or has its rank, and what helps.
  */
 
 import { post } from "./api.js";
@@ -38,7 +38,7 @@ export function whyBox(search) {
   return element;
 }
 
-/** Shows why a document is where it is. @param {any} request @param {string} document @param {HTMLElement} place */
+/** Shows why a document is missing or has its rank. @param {any} request @param {string} document @param {HTMLElement} place */
 export async function explain(request, document, place) {
   const isWanted = latest(place);
   fill(place, h("p", {}, "Looking …"));

@@ -1,6 +1,6 @@
 /**
- * An excerpt with its matched words marked. They stand between two stars each, and a text may hold stars of its own: what
- * the excerpt has beyond the text is a mark.
+ * Marks the matched words of an excerpt. The server puts two stars on each side of a match; stars that the text itself
+ * contains are not marks.
  */
 
 import { h, visible } from "./dom.js";

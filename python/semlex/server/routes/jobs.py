@@ -9,16 +9,20 @@ from fastapi import APIRouter, Path, Query
 from starlette.responses import Response
 
 from semlex.errors import ConfigurationError
-from semlex.jobs.kinds import AllowedFolders
+from semlex.jobs.kinds import KINDS, AllowedFolders
+from semlex.options.declare import Rights
 from semlex.retriever.jobs import Job
+from semlex.retriever.operations import OPERATIONS
 from semlex.server.problems import Problem
 from semlex.server.request_context import Current, RequestContext, json_response, route
 from semlex.server.routes.bodies import JOB_ID, CollectionQuery, IndexBody, JobBody
-from semlex.server.tokens import OF_JOBS, ORDER
+from semlex.server.tokens import ORDER
 from semlex.types.jobs import JobInfo, JobState
 
 router = APIRouter(tags=["jobs"])
 MAX_LISTED = 1_000
+# Kind of jobs -> the right that it needs: that of the operation whose work it is.
+OF_JOBS: dict[str, Rights] = {kind: OPERATIONS["add documents" if kind == "add" else kind].rights for kind in KINDS}
 JobId = Annotated[str, Path(pattern=JOB_ID)]
 
 

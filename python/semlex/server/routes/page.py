@@ -22,7 +22,7 @@ from semlex.server.addresses import PLACE
 from semlex.server.problems import Problem, try_later
 from semlex.server.request_context import OPERATION, RIGHTS, Current, RequestContext, json_response
 from semlex.server.routes.bodies import MAX_IDS, STRICT, CollectionQuery, Id, Name, Question
-from semlex.server.tokens import OF_JOBS
+from semlex.server.routes.jobs import OF_JOBS
 
 FOLDER = Path(__file__).parent.with_name("page")
 TYPES = {
