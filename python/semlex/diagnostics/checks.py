@@ -272,9 +272,9 @@ async def check_recall(subject: Subject) -> None:
     if recall.found >= MIN_RECALL:
         return
     remedy = (
-        "search more candidates (ef_search= of a search), or build a better graph"
+        'search more candidates (tuning={"ef_search": 1000}), or build a better graph'
         if used.kind == "hnsw"
-        else "search more lists (probes= of a search), or use a graph (hnsw), which stays good as rows change"
+        else 'search more lists (tuning={"probes": N}), or use a graph (hnsw), which stays good as rows change'
     )
     subject.find(
         "recall_low",

@@ -33,7 +33,7 @@ Limits = dict[str, dict[str, float]]
 
 @dataclass(frozen=True)
 class Task:
-    """A work to do; `acknowledge` is called for each part that is done."""
+    """Work to do; `acknowledge` is called for each part that is done."""
 
     client: SyncClient
     collection: SyncCollection

@@ -37,27 +37,15 @@ BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 STARTED = time.time()
 # Name -> kind, labels and meaning.
 METRICS: dict[str, tuple[str, tuple[str, ...], str]] = {
-    "semlex_requests_total": (
-        "counter",
-        ("method", "route", "status"),
-        "Requests that were answered; 499: the client left before.",
-    ),
+    "semlex_requests_total": ("counter", ("method", "route", "status"), "Requests by status; 499: the client left."),
     "semlex_request_seconds": ("histogram", ("route",), "Duration of requests, from head to end of the answer."),
-    "semlex_refused_total": (
-        "counter",
-        ("why",),
-        "Requests that were refused before a route, by problem, such as unauthorized.",
-    ),
+    "semlex_refused_total": ("counter", ("why",), "Requests refused before a route, by problem, such as unauthorized."),
     "semlex_searches_total": ("counter", ("operation",), "Searches by operation, such as search or answer."),
-    "semlex_reloads_total": (
-        "counter",
-        ("outcome",),
-        "Changed settings that were read: ok or refused; changed token files count if refused.",
-    ),
+    "semlex_reloads_total": ("counter", ("outcome",), "Changed settings (ok or refused) and refused token files."),
     "semlex_jobs": (
         "gauge",
         ("state",),
-        "Jobs by state: queued, running, done, failed, cancelled; ended ones count until a worker removes them.",
+        "Jobs by state: queued, running, done, failed, cancelled; ended ones until a worker removes them.",
     ),
     "semlex_pool_idle": ("gauge", (), "Connections to the database that are not in use."),
     "semlex_pool_size": ("gauge", (), "Connections to the database."),
