@@ -214,7 +214,7 @@ class LimitedProtocol(H11Protocol):
 
 
 def uvicorn_options(options: ServeOptions, clock: Clock = SYSTEM) -> dict[str, Any]:
-    """Return uvicorn's options: `LimitedProtocol` with the server's limits, and no logs or headers of its own."""
+    """Return uvicorn's options: `LimitedProtocol` with the server's limits, and its logs and headers turned off."""
     limits = {
         "clock": clock,
         "head_seconds": options.head_seconds,
