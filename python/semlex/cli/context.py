@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from types import EllipsisType
 
     from semlex.ingest.progress import Progress
-    from semlex.retriever.synchronous import SyncClient, SyncRetriever
+    from semlex.retriever.synchronous import SyncClient, SyncCollection, SyncRetriever
     from semlex.settings.table import Settings
 
 # Names of shared options that often go together.
@@ -59,29 +59,50 @@ class Context(SharedOptions):
         searches: bool = False,
     ) -> Iterator[SyncRetriever]:
         """Open the collection that the settings name; if they name none and only one exists, open that one."""
-        from semlex.settings.table import ARGUMENT
-
         settings = settings or self.settings()
         with self._retriever(settings, create=create, searches=searches) as retriever:
-            if settings.origins.get("collection") == ARGUMENT:  # an option named it, or the command did
-                set_server(self.database_url, self.data_dir, settings.collection)
+            self._name_in_remedies(settings)
             if with_choice and not self.as_json:
                 inform(f"[dim]{escape(retriever.embedding_choice)}[/dim]")
-            if is_verbose() and not self.as_json:
-                for name, (default, stored) in retriever.unused_defaults.items():
-                    line = f"{name} = {default} ({settings.origins[name]}) is not used: the collection has {stored}"
-                    messages.print(f"[dim]{escape(line)}[/dim]")
+            self._print_unused(retriever, settings)
             yield retriever
-            if retriever.indexes.building:
-                self._wait_for_indexes(retriever)
+            self._wait_for_indexes(retriever)
 
-    def _wait_for_indexes(self, retriever: SyncRetriever) -> None:
+    @contextmanager
+    def opened_later(self, settings: Settings) -> Iterator[SyncCollection]:
+        """Yield the collection that the settings name; its first write opens or makes it."""
+        from semlex.retriever.synchronous import SyncClient
+
+        with SyncClient(**settings.client_options) as client:
+            collection = client.collection(settings.collection, calibration=settings.calibration)
+            self._name_in_remedies(settings)
+            yield collection
+            self._print_unused(collection, settings)
+            self._wait_for_indexes(collection)
+
+    def _name_in_remedies(self, settings: Settings) -> None:
+        """Let remedies repeat the options for the server and the collection."""
+        from semlex.settings.table import ARGUMENT
+
+        if settings.origins.get("collection") == ARGUMENT:  # an option named it, or the command did
+            set_server(self.database_url, self.data_dir, settings.collection)
+
+    def _print_unused(self, collection: SyncCollection, settings: Settings) -> None:
+        """With --verbose, print which defaults the collection does not use."""
+        if is_verbose() and not self.as_json:
+            for name, (default, stored) in collection.unused_defaults.items():
+                line = f"{name} = {default} ({settings.origins[name]}) is not used: the collection has {stored}"
+                messages.print(f"[dim]{escape(line)}[/dim]")
+
+    def _wait_for_indexes(self, collection: SyncCollection) -> None:
         """Show the progress of the index builds that a load has started, until they end."""
+        if not collection.indexes.building:
+            return
         if not self.as_json:
             inform("[dim]everything can be searched now; indexes that make searches faster are being built[/dim]")
         try:
             with self.progress() as progress:
-                retriever.indexes.wait(progress=progress)
+                collection.indexes.wait(progress=progress)
         except KeyboardInterrupt:
             tell_interruption(
                 "interrupted: everything is stored; the next load, a worker or semlex maintain create-index builds the "

@@ -127,7 +127,7 @@ class Tables(Part):
         bars = shown(progress)
         fields = RowFields(text_field, vector_field, id_field, metadata_fields, metadata_field)
         with bars as tell:
-            load = VectorLoad(await self._handle.indexer(), fields, on_duplicate, tell, skip_unchanged=skip_unchanged)
+            load = VectorLoad(self._handle.indexer, fields, on_duplicate, tell, skip_unchanged=skip_unchanged)
             return await load.run(rows)
 
     async def stored_vectors(self, rows: Any, fields: RowFields = DEFAULT_FIELDS) -> RowVectors:
@@ -371,9 +371,9 @@ class Tables(Part):
         wanted = WantedTable(table, source_schema, layout, columns, metadata_fields)
         source = TableSource(wanted, source_url).checked()
         with bars as tell:
-            if dry_run:
-                return await inspect_table(await self._handle.database(), source, tell)
-            return await import_table(VectorLoad(await self._handle.indexer(), RowFields(), on_duplicate, tell), source)
+            load = VectorLoad(self._handle.indexer, RowFields(), on_duplicate, tell)
+            database = await self._handle.database()
+            return await (inspect_table(database, source, tell) if dry_run else import_table(database, load, source))
 
     @operation("sync tables", "write")
     async def sync(

@@ -61,6 +61,7 @@ def test_a_dry_run_makes_nothing_and_mistakes_are_told(shell, source):
         assert message in done.stderr
         assert "secret" not in done.stderr
         assert done.stdout == ""
+    assert "moved" not in shell("collections").stdout
 
 
 def test_what_is_skipped_is_told(shell, source):
@@ -74,7 +75,7 @@ def test_what_is_skipped_is_told(shell, source):
     notes = [line for line in lines if line.startswith("note: ")]
     assert notes == [
         "note: skipped in total: 20 content: missing, 20 embedding: missing; --json names the first 40",
-        "note: the column 'blob_data' is not imported; 1 row have a value in it",
+        "note: the column 'blob_data' is not imported; it has a value in 1 row",
     ]
     report = json.loads(shell("documents", "import", "haystack_docs", "-c", "moved", "--json", code=5).stdout)
     assert (report["rows"], report["written"], report["skipped"], len(report["problems"])) == (26, 6, 20, 40)

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from semlex.ingest.document_states import DocumentStates
     from semlex.ingest.preview import PreviewedFile
     from semlex.models.tokenizer import TokenCounter
-    from semlex.retriever.synchronous import SyncCollection, SyncRetriever
+    from semlex.retriever.synchronous import SyncRetriever
     from semlex.settings.table import Settings
     from semlex.store.write.sources import SourceInfo
     from semlex.types.documents import Document, Outline, WholeDocument
@@ -311,9 +311,9 @@ def import_rows(
         return
     if dry_run:
         raise ConfigurationError("--dry-run works for tables only: leave it out for files")
-    with context.opened(settings, create=True) as retriever:
+    with context.opened_later(settings) as collection:
         with context.progress() as progress:
-            report = retriever.tables.load(sources, **given, progress=progress)
+            report = collection.tables.load(sources, **given, progress=progress)
         context.emit(report, lambda: _show_load(report))
 
 
@@ -338,11 +338,10 @@ def _import_tables(
     skipped = 0
     with ExitStack() as stack:
         if dry_run:
-            client = stack.enter_context(context.client(settings))
-            collection: SyncCollection = client.collection(settings.collection)
+            collection = stack.enter_context(context.client(settings)).collection(settings.collection)
         else:
             stack.enter_context(resumable())
-            collection = stack.enter_context(context.opened(settings, create=True))
+            collection = stack.enter_context(context.opened_later(settings))
         for name in names:
             with context.progress() as progress:
                 report = collection.tables.import_table(str(name), **options, dry_run=dry_run, progress=progress)
@@ -376,7 +375,7 @@ def _show_table(report: TableImport, *, dry_run: bool) -> None:
     if report.repeated:
         print_note(f"{counted(report.repeated, 'earlier row')} with a repeated id: only the last row is stored")
     for column, count in report.left_out.items():
-        print_note(f"the column {column!r} is not imported; {counted(count, 'row')} have a value in it")
+        print_note(f"the column {column!r} is not imported; it has a value in {counted(count, 'row')}")
     print_note(*report.warnings)
 
 

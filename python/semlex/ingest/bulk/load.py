@@ -34,7 +34,7 @@ from semlex.store.postgres.addresses import describe
 from semlex.validation import check_parameters, is_one_of, kind_errors, strings_errors, text_parameter
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -73,11 +73,11 @@ class CheckedRows:
 
 
 class VectorLoad:
-    """One load of rows with vectors into a collection."""
+    """One load of rows with vectors into a collection, which is opened once the rows can be read."""
 
     def __init__(
         self,
-        indexer: Indexer,
+        open_indexer: Callable[[], Awaitable[Indexer]],
         fields: RowFields,
         on_duplicate: OnDuplicate,
         progress: Callable[[Progress], None] | None,
@@ -86,24 +86,34 @@ class VectorLoad:
     ) -> None:
         check_on_duplicate(on_duplicate)
         check_parameters(kind_errors("skip_unchanged", skip_unchanged, bool))
-        self.indexer, self._fields = indexer, checked_fields(fields)
+        self._open_indexer, self._fields = open_indexer, checked_fields(fields)
         self._on_duplicate, self._skips_unchanged = on_duplicate, skip_unchanged
         self._progress = progress
 
     async def run(self, given: Any) -> LoadReport:
         """Load rows; see `Collection.tables.load`."""
-        self.indexer.refuse_write()
         sources = await asyncio.to_thread(opened_sources, given, self._fields)
+        indexer = await self.opened()
         known = [source.count for source in sources if source.count is not None]
         total = sum(known) if len(known) == len(sources) else None
-        return await self.write(self._read(joined_batches(sources, self.indexer.bulk.batch_size)), total)
+        batches = self._read(joined_batches(sources, indexer.bulk.batch_size), indexer.vector_storage)
+        return await self.write(indexer, batches, total)
+
+    async def opened(self) -> Indexer:
+        """Open or make the collection, and refuse a server that only reads."""
+        indexer = await self._open_indexer()
+        indexer.refuse_write()
+        return indexer
 
     async def write(
-        self, batches: AsyncGenerator[CheckedRows, None], total: int | None, storage: StorageName | None = None
+        self,
+        indexer: Indexer,
+        batches: AsyncGenerator[CheckedRows, None],
+        total: int | None,
+        storage: StorageName | None = None,
     ) -> LoadReport:
         """Write checked batches while the next one is made; `storage` is the vector type of a new collection."""
-        started, indexer = time.perf_counter(), self.indexer
-        indexer.refuse_write()
+        started = time.perf_counter()
         updates = self._on_duplicate == "update"
         is_empty = updates and await indexer.is_empty()
         # After a row that is refused because it exists, nothing is stored.
@@ -128,12 +138,12 @@ class VectorLoad:
         warnings = await indexer.end_load(writes.rows, self._progress)
         return LoadReport(writes.rows, writes.written, time.perf_counter() - started, warnings)
 
-    async def _read(self, batches: Iterator[RowBatch]) -> AsyncGenerator[CheckedRows, None]:
+    async def _read(self, batches: Iterator[RowBatch], storage: str) -> AsyncGenerator[CheckedRows, None]:
         def make() -> CheckedRows | None:
             batch = next(batches, None)
             if batch is None:
                 return None
-            documents = batch.given(self._fields, self.indexer.vector_storage)
+            documents = batch.given(self._fields, storage)
             return CheckedRows(documents, batch.vectors, len(batch))
 
         while (made := await asyncio.to_thread(make)) is not None:
@@ -379,18 +389,19 @@ async def inspect_table(
     return report
 
 
-async def import_table(load: VectorLoad, source: TableSource) -> TableImport:
+async def import_table(database: Database, load: VectorLoad, source: TableSource) -> TableImport:
     """Load the rows of a table; see `Collection.tables.import_table`."""
     started = time.perf_counter()
-    async with open_table(load.indexer.database, source) as opened:
+    async with open_table(database, source) as opened:
         report = opened.report()
-        storage = load.indexer.vector_storage
+        indexer = await load.opened()
+        storage = indexer.vector_storage
         if (storage, report.vector_type) == ("halfvec", "vector"):
             report.warnings.append(
                 "the collection stores halfvec: the components of the vectors were rounded to float16"
             )
         # Vectors of others stay as they are, bit for bit, unless halfvec was named.
-        loaded = await load.write(opened.taken(storage, report), opened.counts.rows, "vector")
+        loaded = await load.write(indexer, opened.taken(storage, report), opened.counts.rows, "vector")
     report.written = loaded.written
     report.warnings += loaded.warnings
     report.seconds = time.perf_counter() - started
