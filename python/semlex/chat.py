@@ -7,6 +7,7 @@ import re
 import secrets
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Literal, Protocol, TypedDict, runtime_checkable
 
 from semlex.errors import ConfigurationError, ModelServerError
@@ -19,7 +20,7 @@ from semlex.validation import check_parameters, number_errors
 
 # The name that stands for no language model.
 NO_CHAT_MODEL = "none"
-# What models put around a JSON answer unasked: their thoughts before it, and a fence.
+# Models often write their thoughts before a JSON answer, and put it into a fence.
 _THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
 _FENCED = re.compile(r"```\w*\s(.*)```", re.DOTALL)
 
@@ -103,10 +104,11 @@ def answer_object(answer: str) -> dict[str, Any]:
 MARK_BYTES = 8
 # A longer path or title does not help a reader.
 MAX_SHOWN = 200
-# What ends a line somewhere.
+# Characters that end a line in some programs.
 LINE_ENDS = re.compile("\r\n|[\r\v\f\x1c-\x1e\x85\u2028\u2029]")
-# What nobody sees and a model reads: control characters but tab and newline; marks that turn the direction of writing;
-# characters without width that join nothing; tags and variation selectors, in which whole texts can be hidden.
+# Characters that people do not see but a model reads: control characters but tab and newline; marks that turn the
+# direction of writing; characters without width that join nothing; tags and variation selectors, in which whole texts
+# can be hidden.
 UNSEEN = re.compile(
     "[\0-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\U000e0000-\U000e0fff]"
@@ -136,7 +138,7 @@ def one_line(text: str) -> str:
 
 # The path of OpenAI's interface, which most servers offer.
 PATH = "/chat/completions"
-# What servers answer to a setting that they or the model do not take.
+# Statuses with which servers refuse a setting that they or the model do not support.
 REFUSED_STATUSES = frozenset({400, 422})
 STREAM_END = b"[DONE]"
 
@@ -179,7 +181,7 @@ class ChatEndpoint:
             parts = self._server.stream(PATH, body | chosen, limits or Limits())
             return parts, next(parts, b"")
 
-        # Not the current one while the reader works: he has spans of his own, and asks from several contexts.
+        # It is not the current span while the caller reads, who has other spans, perhaps in several contexts.
         told = self._span().start()
         try:
             with told.current():
@@ -284,7 +286,7 @@ def _events(first: bytes, parts: Iterator[bytes]) -> Iterator[bytes]:
 
 def _lines(first: bytes, parts: Iterator[bytes]) -> Iterator[bytes]:
     kept: list[bytes] = []
-    for part in _all(first, parts):
+    for part in chain((first,), parts):
         *whole, rest = part.split(b"\n")
         for line in whole:
             yield b"".join([*kept, line]).rstrip(b"\r")
@@ -292,11 +294,6 @@ def _lines(first: bytes, parts: Iterator[bytes]) -> Iterator[bytes]:
         if rest:
             kept.append(rest)
     yield b"".join(kept).rstrip(b"\r")
-
-
-def _all(first: bytes, parts: Iterator[bytes]) -> Iterator[bytes]:
-    yield first
-    yield from parts
 
 
 def _usage(answer: Any) -> Usage | None:

@@ -16,7 +16,7 @@ from semlex.rule_messages import sentence
 
 # More than this many field errors are kept in `ValidationError.errors` but not spelled out in its message.
 SHOWN_ERRORS = 10
-# So many ids does a `DuplicateError` hold.
+# Maximum number of ids in `DuplicateError.ids`.
 SHOWN_DUPLICATES = 1_000
 # Characters of a message; longer words, and messages, are shortened.
 MAX_WORD, SHOWN_OF_WORD, MAX_MESSAGE = 1_000, 100, 20_000
@@ -47,16 +47,16 @@ def failure_reason(error: BaseException) -> str:
 
 
 class ConfigurationError(SemlexError, ValueError):
-    """A parameter is out of range, or two parameters contradict each other.
+    """A parameter cannot be used: it has the wrong type, is out of range, or contradicts another one.
 
-    Remedy: The message names both values; `semlex config` shows the values in use.
+    Remedy: Change the parameter that the message names; `semlex config` shows the settings in use.
     """
 
 
 class ModelServesError(ConfigurationError):
-    """The collection already has the embedding model to which it should be changed.
+    """The collection already uses the requested embedding model.
 
-    Remedy: No action is needed: the collection has this model already.
+    Remedy: No action is needed.
     """
 
 
@@ -367,7 +367,7 @@ class IncompleteWriteError(StoreError):
 
 
 class LeaseLostError(StoreError):
-    """This worker was silent for too long, so another one took over its job; this worker's writes are refused.
+    """This worker did not report in time, so another worker took over its job; this worker's writes are refused.
 
     Remedy: No action is needed; if it happens often, give the worker a longer lease.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, Self
 
@@ -12,6 +13,7 @@ from semlex.errors import CollectionDroppedError, ModelError, ModelMismatchError
 from semlex.models.tokenizer import FILE_COUNTER, TokenCounter, counter_of_words
 from semlex.store.embedding_versions import dropped, ensure_embedding_version, note_use, read_versions
 from semlex.store.indexes.catalog import RememberedIndexes
+from semlex.store.postgres.database import SnapshotReads
 from semlex.store.query.passing_rows import RememberedRows
 from semlex.store.query.score_calibration import VectorSample
 from semlex.store.query.selection import RememberedShares
@@ -35,8 +37,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("semlex")
 
-# Another process may make, switch or drop a set of vectors. One that is still in use is dropped after a minute without
-# a use that was noted, so that both are looked after more often than that.
+# Another process may make, switch or drop a version of the vectors. A version in use can be dropped if its use was not
+# noted for a minute, so a process looks, and notes its use, more often than that.
 LOOK_SECONDS = 20.0
 NOTE_SECONDS = 20.0
 # Noting a use is for others; no search waits longer for it.
@@ -127,7 +129,7 @@ class SeenVersions:
         versions: The versions; None if they have not been read since the collection was opened.
         told: Warnings already given, so that each is given once.
         noted_at: When it was last stored that this process uses a version other than the serving one.
-        is_noted: Whether this role may store that.
+        is_noted: Whether this role may store such a use.
     """
 
     at: float
@@ -146,78 +148,58 @@ class OpenCollection:
 
     Attributes:
         database: An open database; its reads fail once the collection was dropped.
-        presence: Whether the collection still exists.
         info: The collection's metadata; replaced when it has changed.
-        probe: Compares the model with the stored vectors before its first use.
         models: The embedding model and its identity, which is read once, since that can be slow.
         executor: Runs blocking calls of models.
         query_cache: Vectors of earlier queries.
+        builds: Indexes that are being built in the background.
         clock: Decides when metadata is read again.
+        curve: The calibration from a file; None to use the one stored with the vectors.
+        may_be_undone: Whether the collection exists only if the caller's transaction is committed.
+        presence: Whether the collection still exists.
+        probe: Compares the model with the stored vectors before its first use.
         sample: A sample of stored vectors, for score fusion.
         filter_shares: Measured shares of the chunks that filters keep.
         indexes: The vector indexes.
         passing_rows: Rows that pass the last filters.
-        builds: Indexes that are being built in the background.
         seen: The embedding versions as last read.
         brings_vectors: Whether the caller passes its own vectors, which count as those of the version in use.
-        curve: The calibration from a file; None to use the one stored with the vectors.
         has_sources: Whether a search has found a chunk of a document that was read from a file.
         vector_settings: Settings of the last vector search without a filter; the next one probably needs the same.
     """
 
     database: Database
-    presence: Presence
     info: CollectionInfo
-    probe: EmbedderProbe
     models: OpenModels
     executor: ModelExecutor
     query_cache: QueryEmbeddingCache
-    clock: Clock
-    sample: VectorSample
-    filter_shares: RememberedShares
-    indexes: RememberedIndexes
-    passing_rows: RememberedRows
     builds: IndexBuilds
-    seen: SeenVersions
-    brings_vectors: bool = False
-    curve: ConfidenceCurve | None = None
-    has_sources: bool = False
-    vector_settings: Mapping[str, str | int] = field(default_factory=dict)
-    _may_be_undone: bool = False
+    clock: Clock
+    curve: ConfidenceCurve | None
+    may_be_undone: bool
+    presence: Presence = field(init=False)
+    probe: EmbedderProbe = field(init=False)
+    sample: VectorSample = field(init=False)
+    filter_shares: RememberedShares = field(init=False)
+    indexes: RememberedIndexes = field(init=False)
+    passing_rows: RememberedRows = field(default_factory=RememberedRows, init=False)
+    seen: SeenVersions = field(init=False)
+    brings_vectors: bool = field(default=False, init=False)
+    has_sources: bool = field(default=False, init=False)
+    vector_settings: Mapping[str, str | int] = field(default_factory=dict, init=False)
 
-    @classmethod
-    def new(
-        cls,
-        database: Database,
-        info: CollectionInfo,
-        models: OpenModels,
-        executor: ModelExecutor,
-        query_cache: QueryEmbeddingCache,
-        *,
-        builds: IndexBuilds,
-        clock: Clock,
-        curve: ConfidenceCurve | None,
-        may_be_undone: bool,
-    ) -> Self:
-        """Make a newly opened collection; `may_be_undone`: it exists only if the caller's transaction is committed."""
-        remembered = (VectorSample(clock), RememberedShares(clock), RememberedIndexes(clock), RememberedRows())
-        seen = SeenVersions(clock.monotonic())
-        presence = Presence(info)
-        return cls(
-            database.watched_by(presence),
-            presence,
-            info,
-            EmbedderProbe(models.embedder, executor),
-            models,
-            executor,
-            query_cache,
-            clock,
-            *remembered,
-            builds,
-            seen,
-            curve=curve,
-            _may_be_undone=may_be_undone,
-        )
+    def __post_init__(self) -> None:
+        self.presence = Presence(self.info)
+        self.database = self.database.watched_by(self.presence)
+        self.probe = EmbedderProbe(self.models.embedder, self.executor)
+        self.sample, self.filter_shares = VectorSample(self.clock), RememberedShares(self.clock)
+        self.indexes, self.seen = RememberedIndexes(self.clock), SeenVersions(self.clock.monotonic())
+
+    def within(self, snapshot: Snapshot) -> Self:
+        """Return the collection with the same models and caches, whose reads are in this snapshot."""
+        inside = copy(self)
+        inside.database = SnapshotReads(snapshot)
+        return inside
 
     @property
     def reader(self) -> Database:
@@ -230,7 +212,7 @@ class OpenCollection:
 
     async def renew(self) -> bool:
         """Return whether the collection exists; look again only if the caller may have rolled back its creation."""
-        if not self._may_be_undone:
+        if not self.may_be_undone:
             return True
         try:
             found = await find_collection(self.database, self.info.names)
@@ -257,7 +239,7 @@ class OpenCollection:
         if self.info.embedding is None and not is_given:
             wanted = replace(wanted, probe=await self.probe.make())
         # Whether the caller's transaction will be committed is not known yet.
-        self._may_be_undone |= self.database.joins_transaction and self.info.embedding is None
+        self.may_be_undone |= self.database.joins_transaction and self.info.embedding is None
         self.info = await ensure_embedding_version(self.database, self.info, wanted)
         self.seen.versions = self.info.versions
 
@@ -305,13 +287,13 @@ class OpenCollection:
     def _used_of(self, versions: Versions, info: CollectionInfo) -> EmbeddingVersion | None:
         used, model = info.embedding, self.models.version
         if used is None and model is not None:
-            # Others have made the first vectors. Where they are of another model, words go on to answer.
+            # Another process made the first vectors. If its model is another one, keyword search keeps answering.
             return versions.of(model.identity_key)
         if used is None or (model is None and not self.brings_vectors):
             return versions.answering
         own = versions.of(used.identity_key)
         if own is not None and own.probe != used.probe:
-            # Other weights of the same name made those: go on with the own ones as long as they stand.
+            # Other weights of the same name made those vectors: keep using the own ones while they exist.
             own = next((version for version in versions.standing if version.version == used.version), None)
         if own is None:
             raise dropped(replace(info, versions=versions))

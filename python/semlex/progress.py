@@ -37,7 +37,7 @@ def duration(seconds: float) -> str:
 
 
 class ProgressLines:
-    """Writes the progress as lines for logs, one every ten seconds at most.
+    """Writes the progress as lines for logs, at most one every ten seconds.
 
     Args:
         clock: Returns seconds; replaced by tests.
@@ -56,12 +56,8 @@ class ProgressLines:
         if now - self._last < LINE_SECONDS:
             return
         self._last = now
-        if step.total is None:
-            self._write(f"{step.stage}: {step.done:,} {step.unit}")
-            return
-        line = f"{step.stage}: {step.done:,} of {step.total:,} {step.unit}"
-        done = step.done - done_then
-        if done > 0 and step.done < step.total:
+        line, done = f"{step.stage}: {_figures(step)}", step.done - done_then
+        if done > 0 and step.total is not None and step.done < step.total:
             each = (now - since) / done
             line += f", {rate(1 / each)}, about {duration(each * (step.total - step.done))} left"
         self._write(line)

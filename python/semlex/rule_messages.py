@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-# The offset of a finding: these words begin `actual` where it is an offset and no value.
+# If `actual` begins so, it is an offset and not a value.
 _OFFSET = re.compile(r"(character|component|element|index|bit|byte) \d+")
 _NUMBER = re.compile(r"(?<![\w.,*])\d{4,}(?![\w.*])")
 _SINGULAR = re.compile(r"(?<![\d,.])1 (byte|character|component|digit|level|text|id|row|column)s\b")
@@ -109,14 +109,14 @@ RULES = {
         "has a dtype that cannot be used",
     ),
     "wrong_layout": Rule(
-        "must be contiguous in memory and not be written to meanwhile", "use numpy.ascontiguousarray(values)"
+        "must be contiguous in memory and must not change during the call", "use numpy.ascontiguousarray(values)"
     ),
     "wrong_operator": Rule("is not an operator here; operators: {limit}", plain="is not an operator here"),
     "wrong_shape": Rule("must have the shape {limit}", "use values.reshape", "has another shape than is needed"),
     "wrong_type": Rule("must be {limit}", plain="is of a type that cannot be used"),
     "zero_value": Rule("must not name components that are zero{at}", "leave them out"),
 }
-# What these say is all that there is to say.
+# Codes whose text says what was found.
 _NO_FINDING = ("blank", "not_finite")
 _UNKNOWN = Rule("must be {limit}", plain="is refused")
 
@@ -129,7 +129,7 @@ def sentence(name: str, code: str, limit: str | None = None, actual: str | None 
     values = {
         "limit": _bound(code, limit),
         "actual": None if actual is None else _with_article(actual),
-        "at": "" if offset is None else f" (at {_shown_offset(offset)})",
+        "at": "" if offset is None else f" (at {readable(offset).replace('character', 'offset')})",
     }
     text = rule.text
     if any(f"{{{key}}}" in text and value is None for key, value in values.items()):
@@ -162,10 +162,6 @@ def _bound(code: str, limit: str | None) -> str | None:
     if code == "out_of_range" and " to " in text:
         return "between {} and {}".format(*text.split(" to "))
     return f"{text} levels" if code == "too_deep" and text.isdigit() else text
-
-
-def _shown_offset(offset: str) -> str:
-    return readable(offset).replace("character", "offset")
 
 
 def _with_article(word: str) -> str:

@@ -92,7 +92,7 @@ SPANS: dict[Work, tuple[str, str, tuple[str, ...]]] = {
 
 
 class Span:
-    """A span that is not recorded (`_RecordedSpan` is); as a context manager it becomes the current span."""
+    """A span that records nothing; `_RecordedSpan` records. As a context manager it becomes the current span."""
 
     is_recorded = False
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from semlex.embedding.base import EmbedderIdentity, check_vectors, normalise
+from semlex.embedding.base import BaseEmbedder, EmbedderIdentity, check_vectors, normalise
 from semlex.validation import check_range, check_texts
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 _WORD = re.compile(r"\w+")
 
 
-class HashEmbedder:
-    """A deterministic fake embedder: texts that share words have similar vectors, and nothing else counts.
+class HashEmbedder(BaseEmbedder):
+    """A deterministic fake embedder: texts that share words have similar vectors.
 
     Every lower-case word has a fixed random direction, drawn from its BLAKE2 hash; a text is the normalised sum of its
     words. The vectors are equal in every process and on every machine. It cannot replace a model: it knows no synonyms.
@@ -31,6 +31,8 @@ class HashEmbedder:
     Raises:
         ConfigurationError: ``dimensions`` is below 1.
     """
+
+    counter_name = "semlex.testing/words"
 
     def __init__(self, dimensions: int = 64) -> None:
         check_range("dimensions", dimensions, 1)
@@ -46,16 +48,11 @@ class HashEmbedder:
         """The length of a vector."""
         return self._dimensions
 
-    @property
-    def counter_name(self) -> str:
-        """The name of the token counter."""
-        return "semlex.testing/words"
-
     def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Embed texts.
 
         Args:
-            texts: n texts; one without words counts as a single unique word.
+            texts: n texts; all texts without words get the same vector.
 
         Returns:
             (n, dimensions), each of norm 1.
@@ -69,21 +66,6 @@ class HashEmbedder:
             for word in _WORD.findall(text.lower()) or [""]:
                 sums[row] += self._direction(word)
         return check_vectors(normalise(sums), rows=len(rows), dimensions=self._dimensions, model=self.identity.model)
-
-    def embed_query(self, text: str) -> NDArray[np.float32]:
-        """Embed one text in the same way as a document.
-
-        Args:
-            text: The query.
-
-        Returns:
-            (dimensions,), of norm 1.
-
-        Raises:
-            ValidationError: The text is not a str or holds a lone surrogate.
-        """
-        vector: NDArray[np.float32] = self.embed_documents([text])[0]
-        return vector
 
     def token_offsets(self, text: str) -> NDArray[np.int64]:
         """Find the words of a text.
@@ -107,9 +89,6 @@ class HashEmbedder:
             (n,).
         """
         return np.array([len(_WORD.findall(text)) for text in texts], dtype=np.int64)
-
-    def close(self) -> None:
-        """Do nothing: there is nothing to release."""
 
     def _direction(self, word: str) -> NDArray[np.float32]:
         seed = int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "little")

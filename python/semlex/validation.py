@@ -14,7 +14,7 @@ from typing import Any
 from semlex.errors import ConfigurationError, FieldError, ValidationError
 
 Errors = list[FieldError]
-# A whole number beyond is not spelled out: it may have thousands of digits.
+# Larger whole numbers are not spelled out: they may have thousands of digits.
 HUGE = 2**63
 # The longest text that a message repeats.
 SHOWN_CHARACTERS = 40

@@ -386,7 +386,7 @@ def test_a_similarity_is_the_least_that_reaches_a_probability(slope, intercept, 
 
 def test_refused_curves_unknown_evidence_and_the_words_of_support():
     for probability in [0, 1, -0.5, 2]:
-        with pytest.raises(ConfigurationError, match="between 0 and 1"):
+        with pytest.raises(ConfigurationError, match="above 0 and below 1"):
             curve().similarity(probability)
     for change, told in [
         ({"format": 2}, "format that this semlex does not know"),
@@ -401,17 +401,16 @@ def test_refused_curves_unknown_evidence_and_the_words_of_support():
     ]:  # fmt: skip
         with pytest.raises(ConfigurationError, match=f"it .*{told}"):
             confidence.ConfidenceCurve.from_dict(curve().to_dict() | change, "it")
-    known = confidence.SupportCurve(intercept=1.0, words=2.0, nearness=-0.5)
-    assert known.parts == ("words", "nearness")
+    known = confidence.SupportCurve(1.0, {"words": 2.0, "nearness": -0.5})
     assert known.logit(confidence.Evidence(words=3, nearness=2, overlap=0.5)) == pytest.approx(1 + 6 - 1)
     assert known.logit(confidence.Evidence(words=3)) is None
     assert [
         confidence.support_of(confidence.Evidence(words=words), None, coverage=0.5, chunks=10) for words in (0, 1, 2)
     ] == ORDER
     assert confidence.support_of(confidence.Evidence(words=0), None, coverage=0.09, chunks=1) == "unlikely"
-    assert confidence.WORDS.parts == ("words",)
+    assert list(confidence.WORDS.weights) == ["words"]
     for curves in confidence.CURVES.values():
-        assert any(set(known.parts) == {one.name for one in fields(confidence.Evidence)} for known in curves)
+        assert any(set(known.weights) == {one.name for one in fields(confidence.Evidence)} for known in curves)
     hit = SearchResult("text", id="a", rank=1)
     found = SearchResults([hit], support="unlikely")
     assert repr(found).startswith("SearchResults, hybrid, probably not in here: 1 hit\n")

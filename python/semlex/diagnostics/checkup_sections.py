@@ -6,7 +6,7 @@ import random
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +17,6 @@ from semlex.search.fusion import DEFAULT_VECTOR_WEIGHT, LEGS, other_scores, unio
 from semlex.search.planner import MIN_CANDIDATES
 from semlex.search.retrieval import Retrieval
 from semlex.store.keyword.base import ChangedText
-from semlex.store.postgres.database import SnapshotReads
 from semlex.store.query.leg import Key, key_order
 from semlex.store.query.score_calibration import Calibration, Spread
 from semlex.store.query.vector import register_vector_parameter
@@ -250,7 +249,7 @@ class Standing:
 async def find_rank(snapshot: Snapshot, opened: OpenCollection, begun: SearchState, probe: Probe) -> Standing:
     """Search for a heading, and rank the chunks of its section as if they lacked the heading."""
     register_vector_parameter(snapshot.connection)
-    inside, state = replace(opened, database=SnapshotReads(snapshot)), begun.copy()
+    inside, state = opened.within(snapshot), begun.copy()
     found = await Retrieval(inside, reranks=False).find(state, DEEPER * DEPTH + len(probe.chunks))
     results = {name: result for name, result in found.results.items() if result.error is None}
     others = await other_scores(snapshot, results)

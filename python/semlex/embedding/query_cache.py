@@ -61,7 +61,7 @@ class QueryEmbeddingCache:
     def embed_many(self, embedder: Embedder, identity: str, texts: Sequence[str]) -> list[NDArray[np.float32]]:
         """Embed queries that are not cached, in one batch if possible, and cache their vectors. Blocking."""
         together = getattr(embedder, "embed_queries", None)
-        if together is None:
+        if together is None or len(texts) == 1:
             return [self.embed(embedder, identity, text) for text in texts]
         return [self._kept(embedder, identity, text, made) for text, made in zip(texts, together(texts), strict=True)]
 

@@ -42,18 +42,13 @@ class WordDirections(HashEmbedder):
     def __init__(self, dimensions: int = DIMENSIONS, salt: str = "") -> None:
         super().__init__(dimensions)
         self._salt = salt
+        self.counter_name = f"semlex.proof/words{self._salt and '-'}{self._salt}"
         self._remembered = lru_cache(maxsize=10_000)(self._computed)
 
     @property
     def identity(self) -> EmbedderIdentity:
         """What the vectors depend on."""
-        name = f"semlex.proof/words{self._salt and '-'}{self._salt}"
-        return EmbedderIdentity(name, "1", self.dimensions, None, "mean", normalised=True)
-
-    @property
-    def counter_name(self) -> str:
-        """Name of the way in which tokens are counted."""
-        return f"semlex.proof/words{self._salt and '-'}{self._salt}"
+        return EmbedderIdentity(self.counter_name, "1", self.dimensions, None, "mean", normalised=True)
 
     def _direction(self, word: str) -> NDArray[np.float32]:
         return self._remembered(word)

@@ -211,7 +211,7 @@ class Handle:
         elif info.keyword.index is not None:
             resources.configure_keyword_index(info.keyword.index, self._bm25)
         curve = None if self._calibration is None else await asyncio.to_thread(read_curve, self._calibration)
-        opened = OpenCollection.new(
+        opened = OpenCollection(
             database,
             info,
             models,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from semlex.errors import ValidationError
@@ -11,7 +11,6 @@ from semlex.filters.tree import Condition, joined
 from semlex.options.search import MAX_FIELDS
 from semlex.search.pipeline import SearchPipeline
 from semlex.search.query_vector import embed_query
-from semlex.store.postgres.database import SnapshotReads
 from semlex.store.query.fields import count_values
 from semlex.store.query.filters import Filter, unknown_fields, with_rows
 from semlex.types.fields import Facets
@@ -71,13 +70,13 @@ async def facets_of_query(opened: OpenCollection, asked: FacetRequest, request: 
 
     async def count(snapshot: Snapshot) -> tuple[SearchState, Found, Facets]:
         own = state.copy()  # this may be run once more
-        found = await pipeline.find(own, replace(opened, database=SnapshotReads(snapshot)))
+        found = await pipeline.find(own, opened.within(snapshot))
         return own, found, await _counted(snapshot, opened.info.names, asked, Filter(), found.keys)
 
     own, found, facets = await opened.reader.read_snapshot("count values", count, with_vectors=True)
     legs = found.results
     failed = [f"the {name} search did not answer: {leg.error}" for name, leg in legs.items() if leg.error]
-    told = [warning for leg in legs.values() if leg.error is None for warning in leg.warnings]
+    told = [warning for leg in found.answered.values() for warning in leg.warnings]
     facets.of = "candidates"
     facets.exact = all(leg.error is None and len(leg.keys) < (request.candidates or 0) for leg in legs.values())
     facets.warnings = list(dict.fromkeys([*own.warnings, *failed, *told, *facets.warnings]))

@@ -6,7 +6,7 @@ import asyncio
 import math
 import re
 import unicodedata
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import permutations
@@ -71,7 +71,9 @@ def check_weights(method: FusionMethod, weights: Mapping[str, float] | None) -> 
         )
     unknown = set(weights or {}) - set(LEGS)
     if unknown:
-        raise ConfigurationError(f"weights must be for 'vector' and 'keyword' only; got {sorted(map(shown, unknown))}")
+        raise ConfigurationError(
+            f"weights must be for 'vector' and 'keyword' only; got {', '.join(sorted(map(shown, unknown)))}"
+        )
     for name, value in (weights or {}).items():
         if number_errors(name, value, 0):
             raise ConfigurationError(
@@ -142,20 +144,19 @@ def fuse(
     return candidates()
 
 
-def boosted(candidates: Iterable[Candidate], factors: Mapping[Key, float]) -> Iterator[Candidate]:
-    """Multiply each candidate's score by its factor and yield candidates best first; equal scores keep their order."""
+def multiplied(
+    candidates: Iterable[Candidate], name: Literal["boost", "heading_factor"], factors: Mapping[Key, float]
+) -> Iterator[Candidate]:
+    """Multiply scores by factors, stored as the attribute `name`; yield candidates best first, ties in their order."""
     ordered = list(candidates)
     for candidate in ordered:
-        candidate.boost = factors[candidate.key]
-        _multiply(candidate, candidate.boost)
+        factor = factors.get(candidate.key)
+        setattr(candidate, name, factor)
+        # A score below 0 is divided by its factor, so that a factor below 1 always moves down. If one search answered
+        # alone, its score is multiplied.
+        score, times = candidate.order_score, 1.0 if factor is None else factor
+        candidate.fused_score = score * times if score >= 0 else score / times
     return iter(sorted(ordered, key=lambda candidate: -candidate.order_score))
-
-
-def _multiply(candidate: Candidate, factor: float) -> None:
-    score = candidate.order_score
-    # A score below 0 is divided by its factor, so that a factor below 1 always moves down. If one search answered
-    # alone, its score is multiplied.
-    candidate.fused_score = score * factor if score >= 0 else score / factor
 
 
 # Factor on the score of a chunk whose heading is the query. Its stop words count, which keyword search leaves out.
@@ -163,30 +164,18 @@ HEADING_FACTOR = 2.0
 _WORD = re.compile(r"\w+")
 
 
-def headed_by(text: str | None, results: Mapping[str, LegResult]) -> frozenset[Key]:
-    """Return chunks that keyword search found whose innermost heading equals `text`, ignoring case and punctuation."""
+def heading_factors(text: str | None, results: Mapping[str, LegResult]) -> dict[Key, float]:
+    """Return the factor of each chunk whose innermost heading equals `text`, ignoring case and punctuation."""
     keyword = results.get("keyword")
-    if text is None or keyword is None or keyword.headings is None:
-        return frozenset()
-    words = _heading_words(text)
-    if not words:
-        return frozenset()
+    if text is None or keyword is None or keyword.headings is None or not (words := _heading_words(text)):
+        return {}
     headings = zip(keyword.keys, keyword.headings, strict=True)
-    return frozenset(key for key, heading in headings if heading and _heading_words(heading) == words)
+    return {key: HEADING_FACTOR for key, heading in headings if heading and _heading_words(heading) == words}
 
 
 @lru_cache(maxsize=4096)  # a collection's headings come again with every search
 def _heading_words(text: str) -> tuple[str, ...]:
     return tuple(_WORD.findall(unicodedata.normalize("NFKC", text).casefold()))
-
-
-def headed_first(candidates: Iterable[Candidate], headed: Container[Key]) -> Iterator[Candidate]:
-    """Yield candidates best first, after scores of chunks in `headed` were multiplied by `HEADING_FACTOR`."""
-    ordered = list(candidates)
-    for candidate in ordered:
-        candidate.heading_factor = HEADING_FACTOR if candidate.key in headed else None
-        _multiply(candidate, candidate.heading_factor or 1.0)
-    return iter(sorted(ordered, key=lambda candidate: -candidate.order_score))
 
 
 def fuse_completed(

@@ -46,7 +46,7 @@ MAX_RERANKED = 4 * MAX_TOP_K
 CHANGED = "the hits have changed since the page before: this page may repeat or miss hits; start the search again"
 A_CURSOR = "the next_cursor of an earlier page of this collection, complete and unchanged"
 _BASE64 = re.compile(r"[A-Za-z0-9_-]+").fullmatch
-# Of the options of a search those that a page does not have; the others are in the cursor by their names.
+# Options of a search that a page does not have; a cursor holds the others by name.
 _NOT_PAGED = {
     *("vector", "terms", "rewrite", "boost", "tuning", "deadline", "route", "max_results", "group_by", "group_size")
 }

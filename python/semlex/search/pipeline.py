@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from semlex.errors import ConfigurationError
@@ -15,7 +14,6 @@ from semlex.search.rerank import at_least
 from semlex.search.results import search_results
 from semlex.search.retrieval import Retrieval
 from semlex.search.state import Found, SearchState
-from semlex.store.postgres.database import SnapshotReads
 from semlex.store.schema.collection import curve_in_use
 from semlex.telemetry import (
     DOCUMENTS,
@@ -67,24 +65,21 @@ class SearchPipeline:
 
     async def run_many(self, requests: Sequence[Request]) -> list[SearchResults]:
         """Run many searches, whose queries are embedded in one batch and answered in one snapshot."""
+
+        async def find_all(snapshot: Snapshot) -> list[tuple[SearchState, Found]]:
+            opened = self._opened.within(snapshot)
+            again = [state.copy() for state in states]  # this may be run once more
+            return [(state, await self.find(state, opened)) for state in again]
+
         with self._span(None, len(requests)):
-            return await self._run_many(requests)
+            states = [self.begin(request) for request in requests]
+            await embed_queries(states, self._opened)
+            found = await self._opened.reader.read_snapshot("search", find_all, with_vectors=True)
+            return [await self.results(*one) for one in found]
 
     def _span(self, top_k: int | None, searches: int = 1) -> Span:
         collection = self._opened.info.names.collection
         return span(Work.RETRIEVAL, collection, {TOP_K: top_k, SEARCHES: searches})
-
-    async def _run_many(self, requests: Sequence[Request]) -> list[SearchResults]:
-        states = [self.begin(request) for request in requests]
-        await embed_queries(states, self._opened)
-
-        async def find_all(snapshot: Snapshot) -> list[tuple[SearchState, Found]]:
-            opened = replace(self._opened, database=SnapshotReads(snapshot))
-            again = [state.copy() for state in states]  # this may be run once more
-            return [(state, await self.find(state, opened)) for state in again]
-
-        found = await self._opened.reader.read_snapshot("search", find_all, with_vectors=True)
-        return [await self.results(*one) for one in found]
 
     def begin(self, request: Request) -> SearchState:
         """Choose vector search, keyword search or both for a request, and return the state to begin with."""

@@ -35,7 +35,7 @@ MAX_SCANNED_NUMBERS = 256_000_000
 # candidates; of vectors that the server keeps out of line, because they have more bytes, a part of that.
 ROWS_PER_CANDIDATE = 20
 MAX_INLINE_BYTES, OUT_OF_LINE_COST = MAX_ROW_BYTES - 80, 4
-# Or if their rounded vectors are kept, and are at most so many numbers.
+# They are also compared if their rounded vectors are kept in memory, and are at most so many numbers.
 MAX_COMPARED_NUMBERS = 5_120_000
 # Reading the rows costs as much as so many searches gain.
 SEARCHES_BEFORE_ROWS = 8
@@ -51,7 +51,7 @@ def choose_legs(request: Request, collection: CollectionInfo, models: OpenModels
     vector = has_vectors and can_embed
     keyword = request.text is not None and collection.settings.keyword_engine != "none"
     name = collection.names.collection
-    if request.mode == "vector" or (request.mode is None and not keyword and not vector):
+    if request.mode == "vector" or (request.mode != "keyword" and not keyword and not vector):
         if not has_vectors and models.version is not None:
             for_model(collection, models.version)
         if not has_vectors:
@@ -70,11 +70,9 @@ def choose_legs(request: Request, collection: CollectionInfo, models: OpenModels
         warnings.append(f"answered by words alone: {models.missing}")
     if request.mode == "keyword" or (request.mode is None and not vector):
         if not keyword:
-            raise ConfigurationError(f"collection {name!r} was made without a keyword engine (keyword='none')")
+            raise ConfigurationError(f"collection {name!r} has no keyword engine (keyword='none'): use mode='vector'")
         return ["keyword"], warnings
     legs = [leg for leg, possible in (("vector", vector), ("keyword", keyword)) if possible]
-    if not legs:
-        raise EmbeddingsMissingError(f"collection {name!r} has neither vectors nor a keyword engine for this query")
     if request.mode == "hybrid" and len(legs) == 1:
         missing = "keyword" if legs == ["vector"] else "vector"
         warnings.append(f"{missing} search is not possible here; {legs[0]} search answers alone")
@@ -146,7 +144,7 @@ def searches_before_rows(
         return None
     if collection.names.partitions:  # a place says nothing without its partition
         return None
-    if plan == "keys":  # which reads them anyway; and keyword search their ids
+    if plan == "keys":  # it reads these rows anyway, and keyword search reads their ids
         return 0 if "keyword" in legs else 1
     tuned = any(request.tuning.get(name) is not None for name in ("min_filter_share", "ef_search", "probes"))
     if tuned or not expected:

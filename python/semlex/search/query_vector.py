@@ -15,12 +15,10 @@ from semlex.telemetry import DIMENSIONS, SERVER, TEXTS, Span, Work, span
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
-    from semlex.embedding.base import Embedder
-    from semlex.embedding.query_cache import QueryEmbeddingCache
     from semlex.open_collection import OpenCollection, OpenModels
     from semlex.search.request import Request
     from semlex.search.state import SearchState
@@ -32,131 +30,87 @@ OPPOSITE = 1e-3
 
 
 async def embed_query(state: SearchState, opened: OpenCollection) -> None:
-    """Embed the query for vector search, unless a vector was given."""
-    # If that fails and keyword search can answer, the failure becomes the result of vector search.
-    request, models, alone = state.request, opened.models, state.legs == ["vector"]
-    if "vector" not in state.legs or state.vector is not None:
+    """Embed the query for vector search within its share of the deadline, unless a vector was given."""
+    remaining = state.request.remaining()
+    share = 1.0 if state.legs == ["vector"] else EMBEDDING_SHARE
+    await embed_queries([state], opened, None if remaining is None else remaining * share)
+
+
+async def embed_queries(states: Sequence[SearchState], opened: OpenCollection, limit: float | None = None) -> None:
+    """Embed the queries of searches in one batch, within `limit` seconds; reuse cached vectors."""
+    # If that fails and keyword search can answer, the failure becomes the result of every search's vector search.
+    models, cache = opened.models, opened.query_cache
+    wanted = [state for state in states if "vector" in state.legs and state.vector is None and state.request.text]
+    if not wanted:
         return
-    embedder = models.embedder
-    if embedder is None or request.text is None:
+    if models.embedder is None:
         raise ModelError("no embedding model is open to embed the query")
     # The identity that the embedder had when it was opened: reading it again may mean waiting for its model.
     identity = "" if models.version is None else models.version.identity_key
-    remaining = request.remaining()
-    limit = None if remaining is None else remaining * (1.0 if alone else EMBEDDING_SHARE)
     started = time.perf_counter()
-    deadline: asyncio.Timeout | None = None
     vectors: dict[str, NDArray[np.float32]] = {}
+    missing: dict[str, None] = {}
+    for state in wanted:
+        found = {text: cache.find(identity, text) for text in state.request.embedded_texts}
+        vectors |= {text: vector for text, vector in found.items() if vector is not None}
+        unknown = [text for text, vector in found.items() if vector is None]
+        missing |= dict.fromkeys(unknown)
+        state.query_cached = not unknown
+    deadline: asyncio.Timeout | None = None
     failure: Exception | None = None
     mismatch: ModelMismatchError | None = None
-    missing = _missing(request.embedded_texts, vectors, opened, identity)
-    state.query_cached = not missing
     try:
-        async with request.clock.timeout(limit) as deadline:
+        async with wanted[0].request.clock.timeout(limit) as deadline:
             mismatch = await opened.mismatch()
             if missing and mismatch is None:
                 with embedding_span(models, len(missing)):
                     made = await opened.executor.query(
-                        _embedded, opened.query_cache, embedder, identity, missing, model=embedder
+                        cache.embed_many, models.embedder, identity, list(missing), model=models.embedder
                     )
                 vectors |= zip(missing, made, strict=True)
-    except Exception as reason:  # noqa: BLE001 - whatever a model raises, the other leg may answer
-        failure = reason if missing else None
-    if mismatch is not None:
-        raise mismatch
-    seconds, is_late = time.perf_counter() - started, deadline is not None and deadline.expired()
-    _take(state, vectors if failure is None else failure, seconds, is_late=is_late)
-
-
-async def embed_queries(states: Sequence[SearchState], opened: OpenCollection) -> None:
-    """Embed the queries of many searches in one batch; reuse cached vectors."""
-    # If that fails and keyword search can answer, the failure becomes the result of every search's vector search.
-    models = opened.models
-    identity = "" if models.version is None else models.version.identity_key
-    wanted = [state for state in states if "vector" in state.legs and state.vector is None and state.request.text]
-    if not wanted:
-        return
-    vectors: dict[str, NDArray[np.float32]] = {}
-    asked: dict[str, None] = {}
-    for state in wanted:
-        missing = _missing(state.request.embedded_texts, vectors, opened, identity)
-        state.query_cached = not missing
-        asked |= dict.fromkeys(missing)
-    if models.embedder is None:
-        raise ModelError("no embedding model is open to embed the query")
-    started = time.perf_counter()
-    failure: Exception | None = None
-    mismatch: ModelMismatchError | None = None
-    try:
-        mismatch = await opened.mismatch()
-        if asked and mismatch is None:
-            with embedding_span(models, len(asked)):
-                made = await opened.executor.query(
-                    opened.query_cache.embed_many, models.embedder, identity, list(asked), model=models.embedder
-                )
-            vectors |= zip(asked, made, strict=True)
     except Exception as reason:  # noqa: BLE001 - whatever a model raises, the other leg may answer
         failure = reason
     if mismatch is not None:
         raise mismatch
-    seconds = time.perf_counter() - started
+    seconds, is_late = time.perf_counter() - started, deadline is not None and deadline.expired()
     for state in wanted:
-        _take(state, vectors if state.query_cached or failure is None else failure, seconds, is_late=False)
-
-
-def _missing(
-    texts: Sequence[str], vectors: dict[str, NDArray[np.float32]], opened: OpenCollection, identity: str
-) -> list[str]:
-    """Add the cached vectors of texts to `vectors`; return the texts that have no cached vector."""
-    found = {text: opened.query_cache.find(identity, text) for text in texts}
-    vectors |= {text: vector for text, vector in found.items() if vector is not None}
-    return [text for text, vector in found.items() if vector is None]
-
-
-def _embedded(
-    cache: QueryEmbeddingCache, embedder: Embedder, identity: str, texts: Sequence[str]
-) -> list[NDArray[np.float32]]:
-    """Return vectors of the texts of one search; a text that several searches need at once is embedded once."""
-    if len(texts) == 1:
-        return [cache.embed(embedder, identity, texts[0])]
-    return cache.embed_many(embedder, identity, texts)
+        _take(state, vectors, None if state.query_cached else failure, seconds, is_late=is_late)
 
 
 def embedding_span(models: OpenModels, texts: int) -> Span:
     """Return the span of a call of an embedding model."""
     version = models.version
+    host = getattr(models.embedder, "host", None)  # to which texts are sent, if the model is behind a server
     return span(
         Work.EMBEDDINGS,
         "" if version is None else short_name(version.model),
-        {DIMENSIONS: None if version is None else version.dimensions, SERVER: _host(models), TEXTS: texts},
-        is_call=_host(models) is not None,
+        {DIMENSIONS: None if version is None else version.dimensions, SERVER: host, TEXTS: texts},
+        is_call=host is not None,
     )
 
 
-def _host(models: OpenModels) -> str | None:
-    """Return the host to which texts are sent, if the model is behind a server."""
-    host: str | None = getattr(models.embedder, "host", None)
-    return host
-
-
 def _take(
-    state: SearchState, made: dict[str, NDArray[np.float32]] | Exception, seconds: float, *, is_late: bool
+    state: SearchState,
+    vectors: Mapping[str, NDArray[np.float32]],
+    failure: Exception | None,
+    seconds: float,
+    *,
+    is_late: bool,
 ) -> None:
     """Set the query's vector from the vectors of its texts, or record the failure of vector search."""
     # `seconds` is the time that embedding took.
-    reason = made if isinstance(made, Exception) else None
-    if not isinstance(made, Exception):
+    if failure is None:
         try:
-            state.vector = _mean([usable_query_vector(made[text]) for text in state.request.embedded_texts])
+            state.vector = _mean([usable_query_vector(vectors[text]) for text in state.request.embedded_texts])
         except ModelError as error:
-            reason = error
-    if reason is None:
-        state.add_time("embed", seconds)
-        return
-    failure = _embedding_error(reason, state.request, is_late=is_late)
+            failure = error
+        else:
+            state.add_time("embed", seconds)
+            return
+    shown = _embedding_error(failure, state.request, is_late=is_late)
     if state.legs == ["vector"]:
-        raise failure from (None if isinstance(reason, (SemlexError, TimeoutError)) else reason)
-    state.failed["vector"] = failed_leg(failure, seconds * 1000)
+        raise shown from (None if isinstance(failure, (SemlexError, TimeoutError)) else failure)
+    state.failed["vector"] = failed_leg(shown, seconds * 1000)
 
 
 def _mean(vectors: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:

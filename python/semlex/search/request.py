@@ -131,15 +131,16 @@ class Request:
             query, vector, top_k, filters, terms = _parts_of(query, vector, top_k, filters, terms)
         rewrite = rewrite or Rewrite()
         if (words := words_of_terms(terms) or words_of_terms(rewrite.terms)) and query is None:
-            raise ConfigurationError("terms are searched together with a question: give the question, or no terms")
+            raise ConfigurationError("terms are searched together with a query text: give a query text, or no terms")
         top_k = defaults.get("top_k") if top_k is None else top_k
         top_k = DEFAULT_TOP_K if top_k is None else top_k
         array = None if vector is None else checked_array(vector, 1)
         SearchQuery(query, None if array is None else (1.0,), top_k)  # has the rules of text and top_k
-        if array is not None and (faults := vector_faults(array)):
-            raise ValidationError(faults)
-        known = declared(SearchArguments)
-        check_parameters(known["mode"].errors(mode))
+        # A length out of float32's range would make every cosine NaN.
+        faults = [] if array is None else _core.validate_rows([("vector", "vector", array[None], None)])
+        if faults:
+            raise ValidationError(FieldError(-1, None, *fault[2:]) for fault in faults)
+        check_parameters(declared(SearchArguments)["mode"].errors(mode))
         if not isinstance(rerank, (bool, NoneType)):
             raise ConfigurationError(f"rerank must be True, False or None; got {shown(rerank)}")
         if mode == "keyword" and query is None:
@@ -149,14 +150,16 @@ class Request:
         text = None if query is None else query.strip()
         plain = None if text is None else without_operators(text)
         searched = text if plain is None else plain
-        _check_exclusions(given.get("exclude"))
+        for one in given.get("exclude") or ():
+            if not PLAIN.terms(one):
+                raise ConfigurationError(f"every entry of exclude must contain a word; got {shown(one)}")
         given.pop("rewrite", None)
         notes = [*_fill(given, defaults, mode), *([OPERATORS_NOTE] if plain is not None else [])]
         notes += [] if rewrite.warning is None else [rewrite.warning]
         tuning, most = _tuning(given, defaults, top_k)
         fusion = cast("FusionMethod", given.get("fusion") or "score")
         check_weights(fusion, given.get("weights"))
-        check_thresholds(given, mode=mode, fusion=fusion)
+        check_thresholds(given, mode)
         max_results = given.get("max_results")
         return cls(
             text=text,
@@ -249,18 +252,10 @@ def _fill(options: SearchOptions, defaults: SearchDefaults, mode: SearchMode | N
         options["weights"] = {"vector": weight, "keyword": 1 - weight}
     least = defaults.get("min_similarity")
     if options.get("min_similarity") is None and least is not None:
-        why = without_cosines(options, mode)
-        if why is not None:
-            return (f"the default min_similarity={least:g} is ignored: {why}",)
+        if found := without_cosines(options, mode):
+            return (f"the default min_similarity={least:g} is ignored: {found[0]}",)
         options["min_similarity"] = least
     return ()
-
-
-def _check_exclusions(exclude: Sequence[str] | None) -> None:
-    """Refuse exclusions without a word."""
-    for one in exclude or ():
-        if not PLAIN.terms(one):
-            raise ConfigurationError(f"exclude must hold words and phrases; got {shown(one)}")
 
 
 def _tuning(options: SearchOptions, defaults: SearchDefaults, top_k: int) -> tuple[Tuning, int]:
@@ -345,42 +340,29 @@ def _parts_of(
     if any(twice.values()):
         names = " and ".join(name for name, given in twice.items() if given)
         raise ConfigurationError(
-            f"a SearchQuery brings its own {names}: change the SearchQuery (dataclasses.replace), or search its text"
+            f"{names} cannot be given beside a SearchQuery: set them in the SearchQuery (dataclasses.replace), or "
+            "search its text"
         )
     return query.query_text, query.query_embedding, query.top_k, query.filters, query.terms or terms
 
 
-def vector_faults(vector: NDArray[np.float32]) -> list[FieldError]:
-    """Return what is wrong with a query vector, by the rules for stored vectors."""
-    # A length out of float32's range would make every cosine NaN.
-    found = _core.validate_rows([("vector", "vector", vector[None], None)])
-    return [FieldError(-1, None, *error[2:]) for error in found]
-
-
-def check_thresholds(options: SearchOptions, *, mode: str | None, fusion: str) -> None:
+def check_thresholds(options: SearchOptions, mode: str | None) -> None:
     """Refuse thresholds that a search cannot apply."""
-    has_similarity = options.get("min_similarity") is not None
-    if options.get("max_results") is not None and (has_similarity or options.get("min_rerank") is not None):
-        raise ConfigurationError(
-            "max_results cannot be combined with min_similarity or min_rerank: leave max_results out and raise top_k"
-        )
-    if has_similarity and mode == "keyword":
-        raise ConfigurationError("min_similarity is a cosine, which mode 'keyword' does not compute: use another mode")
-    if has_similarity and mode != "vector" and fusion != "score":
-        raise ConfigurationError(
-            f"min_similarity needs the cosine of every hit, which the fusion {fusion!r} does not compute: use "
-            "fusion='score' or mode='vector'"
-        )
+    if options.get("min_similarity") is not None and (found := without_cosines(options, mode)):
+        raise ConfigurationError(f"min_similarity cannot be applied: {found[0]}; {found[1]}")
+    if options.get("min_rerank") is not None and options.get("max_results") is not None:
+        raise ConfigurationError("min_rerank cannot be combined with max_results: leave max_results out, raise top_k")
 
 
-def without_cosines(options: SearchOptions, mode: str | None) -> str | None:
-    """Return why a search cannot apply a minimum cosine; None if it can."""
+def without_cosines(options: SearchOptions, mode: str | None) -> tuple[str, str] | None:
+    """Return why a search cannot apply a minimum cosine, and what helps; None if it can."""
     if mode == "keyword":
-        return "mode 'keyword' computes no cosines"
+        return "mode 'keyword' computes no cosines", "use another mode"
     if options.get("max_results") is not None:
-        return "it cannot be combined with max_results (hits page by page)"
+        return "it cannot be combined with max_results (hits page by page)", "leave max_results out, raise top_k"
     if mode != "vector" and options.get("fusion") not in (None, "score"):
-        return f"the fusion {options['fusion']!r} does not compute the cosine of every hit"
+        why = f"the fusion {options['fusion']!r} does not compute the cosine of every hit"
+        return why, "use fusion='score' or mode='vector'"
     return None
 
 

@@ -45,11 +45,6 @@ def by_document(hits: Hits, documents: Mapping[Key, DocumentKey], count: int) ->
     return list(groups.values())[:count]
 
 
-def in_groups(hits: Hits, groups: list[Hits]) -> Hits:
-    """Return the hits document by document if they are grouped, else unchanged."""
-    return list(chain.from_iterable(groups)) if groups else hits
-
-
 def lacks_documents(found: Found, request: Request, depth: int) -> bool:
     """Return whether fewer documents than wanted were found and more candidates might bring others."""
     if found.documents is None or len(set(found.documents.values())) >= request.top_k:
@@ -57,14 +52,7 @@ def lacks_documents(found: Found, request: Request, depth: int) -> bool:
     return any(len(result.keys) >= depth for result in found.results.values())
 
 
-def too_few_documents(found: Found, request: Request) -> list[str]:
-    """Return the warning if the best candidates are of fewer documents than wanted."""
-    if not lacks_documents(found, request, MAX_CANDIDATES):
-        return []
-    return [f"the best {MAX_CANDIDATES:,} chunks are of fewer documents than wanted: filter these out to find others"]
-
-
-# The first hits, and the first chunks of each search, by which it is judged whether there is an answer.
+# How many first hits, and first chunks of each search, decide whether there is probably an answer.
 JUDGED_HITS, JUDGED_DEPTH = 5, 10
 # Scores of a candidate that its hit bears.
 STAGE_SCORES = (
@@ -87,17 +75,19 @@ def search_results(
     request, legs, warnings = state.request, found.results, list(state.warnings)
     offset = 0 if request.page is None else request.page.offset
     groups = [] if found.documents is None else by_document(hits, found.documents, request.top_k)
-    shown = in_groups(hits[offset : min(offset + request.top_k, request.most)], groups)
-    warnings += too_few_documents(found, request)
+    shown = list(chain.from_iterable(groups)) or hits[offset : min(offset + request.top_k, request.most)]
+    if lacks_documents(found, request, MAX_CANDIDATES):
+        warnings.append(
+            f"the best {MAX_CANDIDATES:,} chunks are from fewer documents than wanted: to find other documents, "
+            "exclude these with a filter"
+        )
     results = [scored(hit, candidate, rank) for rank, (candidate, hit) in enumerate(shown, offset + 1)]
     for hit in results:
         if curve is not None and hit.vector_score is not None:
             hit.confidence = curve.probability(hit.vector_score)
-    answered = [name for name in state.legs if name in legs and legs[name].error is None]
-    for name in state.legs:
-        error = legs[name].error if name in legs else None
-        if error is not None:
-            warnings.append(f"the {name} search did not answer: {error}")
+    answered = [name for name in state.legs if name in found.answered]
+    failed = [name for name in state.legs if name in legs and legs[name].error is not None]
+    warnings += [f"the {name} search did not answer: {legs[name].error}" for name in failed]
     if found.fusion != request.fusion:
         warnings.append("some scores were not computed in time: hits are ordered by reciprocal rank fusion (rrf)")
     warnings += [] if state.read_from is None else state.read_from.warnings
@@ -132,7 +122,7 @@ def search_results(
 
 def _support(state: SearchState, found: Found) -> Support:
     """Return whether the collection probably contains an answer to the query."""
-    good = {name: leg for name, leg in found.results.items() if leg.error is None and leg.keys}
+    good = {name: leg for name, leg in found.answered.items() if leg.keys}
     vector, keyword, embedding = good.get("vector"), good.get("keyword"), state.collection.embedding
     known = [hit.coverage for _, hit in found.hits[:JUDGED_HITS] if hit.coverage is not None]
     coverage, words = max(known, default=None), None

@@ -16,12 +16,11 @@ from semlex.search.fusion import (
     LEGS,
     Candidate,
     Candidates,
-    boosted,
     fuse,
     fuse_completed,
-    headed_by,
-    headed_first,
+    heading_factors,
     hold_excluded,
+    multiplied,
     other_scores,
     ranked_alone,
     vector_weight,
@@ -48,7 +47,7 @@ from semlex.store.query.chunk_keys import is_indexed
 from semlex.store.query.chunks import DocumentKey, best_rows, documents_of, load_results
 from semlex.store.query.filters import Filter, unknown_fields, with_rows
 from semlex.store.query.passing_chunks import read_again, read_ids, read_passing_rows
-from semlex.store.query.rows import RowColumns, read_live_tables, row_columns, visible_rows
+from semlex.store.query.rows import read_live_tables, row_columns, visible_rows
 from semlex.store.query.run import run_legs
 from semlex.store.query.score_calibration import Calibration, Spread
 from semlex.store.query.selection import boost_factors, sampled_share
@@ -75,7 +74,7 @@ LEGS_SHARE = 0.8
 # Share of the rest that completing the scores may take.
 COMPLETION_SHARE = 0.5
 FEWER = "the deadline passed before enough chunks without the excluded words were found"
-# With less time until its deadline a search reads nothing that only later searches gain by.
+# If less time is left, a search does not read rows into memory, which only later searches would use.
 SECONDS_FOR_ROWS = 2.0
 # Seconds that looking for the fields of a filter may take, when nothing passed it.
 LOOK_SECONDS = 1.0
@@ -87,9 +86,6 @@ class Retrieval:
     def __init__(self, opened: OpenCollection, *, reranks: bool) -> None:
         self._database = opened.reader
         self._opened = opened
-        self._embedder = opened.models.embedder
-        self._sample = opened.sample
-        self._filter_shares = opened.filter_shares
         self._rows = opened.passing_rows
         self._indexes = opened.indexes
         self._reranks = reranks
@@ -164,7 +160,7 @@ class Retrieval:
                     continue  # what has changed is in memory now
                 index.cache.in_vain()  # commits come faster than answers
             elif was_asked and not has_moved:
-                rows = None  # too few came along, or one question does not suffice
+                rows = None  # too few rows came with the keys, or one statement is not enough
             snapshots = [longer for longer in snapshots if longer != lasting]
         if not isinstance(found, Found):
             # Ids that were read hold in that snapshot only.
@@ -172,10 +168,7 @@ class Retrieval:
             plan = vector_plan(state.condition, has_index=True, min_share=min_share)
             plans = plan_legs(state, depth, state.condition, plan=plan, indexes=self._indexes.last)
             results = state.failed | await run_remaining_legs(self._database, plans, found, seconds, request)
-
-            async def load(snapshot: Snapshot) -> Found:
-                return await self._load(snapshot, state, results)
-
+            load = partial(self._load, state=state, results=results)
             found = await self._database.read_snapshot("search", load, deadline=request.remaining())
         state.add_time("database", time.perf_counter() - started)
         return replace(found, depth=depth)
@@ -262,10 +255,10 @@ class Retrieval:
                 )
         if condition.is_empty:
             return condition, exact_plan(condition) if exact else "index"
-        share = self._filter_shares.get(condition)
+        share = self._opened.filter_shares.get(condition)
         if share is None:
             share = await sampled_share(snapshot, state.collection, condition)
-            self._filter_shares.put(condition, share)
+            self._opened.filter_shares.put(condition, share)
         condition = replace(condition, share=share)
         vectors = self._indexes.last.rows
         min_share = request.min_filter_share(vectors)
@@ -407,38 +400,37 @@ class Retrieval:
         good = {name: result for name, result in results.items() if result.error is None}
         if not good:
             raise next(result.error for result in results.values() if result.error is not None)
-        collection, request = state.collection, state.request
+        collection, request, keyword = state.collection, state.request, good.get("keyword")
         exclusions = collection.keyword.exclusions(request.words, request.exclude)
-        if "keyword" not in good and exclusions is not None:
-            await snapshot.limit(state.request.remaining())
+        if keyword is None and exclusions is not None:
+            await snapshot.limit(request.remaining())
         candidates = await without_excluded(snapshot, good, collection.names, exclusions)
         fused, fusion = await self._fuse(snapshot, state, candidates, spread)
-        if state.request.boosts:
+        if request.boosts:
             fused = await self._boost(snapshot, state, candidates, fused)
-        if headed := headed_by(state.request.text, candidates.results):
-            fused = headed_first(fused, headed)
+        if factors := heading_factors(request.text, candidates.results):
+            fused = multiplied(fused, "heading_factor", factors)
         left_out: LeftOut | None = None
-        least = state.request.options.get("min_similarity")
+        least = request.options.get("min_similarity")
         if least is not None:
             reached, left_out = reaching(fused, least)
             fused = iter(reached)
-        await snapshot.limit(state.request.remaining())
-        postings = good["keyword"].postings if "keyword" in good else None
-        columns = await _columns(snapshot, state)
-        brought = good["keyword"].rows if "keyword" in good else None
-        wanted = rows_wanted(state.request, reranks=self._reranks)
+        await snapshot.limit(request.remaining())
+        shown = request.options.get("columns")
+        columns = await row_columns(snapshot.connection, collection.names, shown) if shown else None
+        wanted = rows_wanted(request, reranks=self._reranks)
         # A damaged index does not know which chunks hold what is excluded: their texts are looked at as well.
-        unsure = exclusions if "keyword" in good else None
+        unsure = None if keyword is None else exclusions
         held: set[Key] = set()
         documents: dict[Key, DocumentKey] | None = None
-        if state.request.group_size is not None:
+        if request.group_size is not None:
             keys = candidates.union.keys
             if unsure is not None:  # before the best documents are chosen
                 held = set(compress(keys, await hold_excluded(snapshot, collection.names, keys, unsure)))
                 fused, unsure = iter([candidate for candidate in fused if candidate.key not in held]), None
             documents = await documents_of(snapshot.connection, state.collection, keys)
-            count = documents_wanted(state.request, reranks=self._reranks)
-            best = best_of_documents(fused, documents, count=count, size=state.request.group_size)
+            count = documents_wanted(request, reranks=self._reranks)
+            best = best_of_documents(fused, documents, count=count, size=request.group_size)
             fused, wanted = iter(best), len(best)
             documents = {candidate.key: documents[candidate.key] for candidate in best}
         hits: list[tuple[Candidate, SearchResult]] = []
@@ -451,9 +443,9 @@ class Retrieval:
                 collection,
                 keys,
                 state.keyword_query,
-                brought=brought,
+                brought=None if keyword is None else keyword.rows,
                 numbers=[candidate.number for candidate in batch],
-                postings=postings,
+                postings=None if keyword is None else keyword.postings,
                 columns=columns,
                 is_last=unsure is None,
             )
@@ -464,13 +456,12 @@ class Retrieval:
                 batch = [candidate for candidate in batch if candidate.key not in held]
             found = ((candidate, loaded.get(candidate.key)) for candidate in batch)
             hits += [(candidate, hit) for candidate, hit in found if hit is not None]
-        is_short = dropped > 0 and len(hits) < wanted
         return Found(
             results,
             fusion,
             hits,
             candidates=candidates,
-            is_short=is_short,
+            is_short=dropped > 0 and len(hits) < wanted,
             has_exclusions=candidates.has_exclusions or bool(held),
             documents=documents,
             left_out=left_out,
@@ -500,20 +491,20 @@ class Retrieval:
         if factors is None:
             state.warnings.append("the boosts could not be applied in time: hits are ordered without them")
             return fused
-        return boosted(fused, dict(zip(keys, factors.tolist(), strict=True)))
+        return multiplied(fused, "boost", dict(zip(keys, factors.tolist(), strict=True)))
 
     async def _complete(
         self, snapshot: Snapshot, state: SearchState, candidates: Candidates, spread: Spread | None
     ) -> Iterator[Candidate]:
         """Return candidates ordered by both searches' scores of all chunks that either one found."""
-        declared = getattr(self._embedder, "fusion_weight", DEFAULT_VECTOR_WEIGHT)
+        declared = getattr(self._opened.models.embedder, "fusion_weight", DEFAULT_VECTOR_WEIGHT)
         weight = vector_weight(state.request.options.get("weights"), declared)
         others = candidates.others or await other_scores(snapshot, candidates.results)
         state.spread = spread or await self._calibration(state).spread(snapshot)
         return fuse_completed(candidates.results, others, spread=state.spread, weight=weight)
 
     def _calibration(self, state: SearchState) -> Calibration:
-        return Calibration(self._sample, state.collection, query_vector(state))
+        return Calibration(self._opened.sample, state.collection, query_vector(state))
 
     async def unknown_fields(self, request: Request) -> list[str]:
         """Return notes about fields of the filter that no chunk has; no notes if looking for them takes too long."""
@@ -568,12 +559,6 @@ async def _in_time(snapshot: Snapshot, request: Request, work: Callable[[], Awai
         await snapshot.limit(remaining * COMPLETION_SHARE)
         return await work()
     return None  # it took too long
-
-
-async def _columns(snapshot: Snapshot, state: SearchState) -> RowColumns | None:
-    """Return the columns of followed tables that are loaded with the hits."""
-    wanted = state.request.options.get("columns")
-    return await row_columns(snapshot.connection, state.collection.names, wanted) if wanted else None
 
 
 def _has_more(found: Found, depth: int, collection: CollectionInfo) -> bool:

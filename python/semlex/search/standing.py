@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,7 +13,6 @@ from semlex.search.planner import documents_wanted, rows_wanted
 from semlex.search.retrieval import Retrieval
 from semlex.store.keyword.base import TermScores, texts_of
 from semlex.store.keyword.engine import LegRequest
-from semlex.store.postgres.database import SnapshotReads
 from semlex.store.query.chunks import DocumentKey, documents_of
 from semlex.store.query.documents import NamedDocument, Records, find_named, read_records
 from semlex.store.query.explain import VectorRank, read_fields, read_passes, vector_rank
@@ -53,25 +52,6 @@ class Ranking:
     first: frozenset[Key]  # candidates that the stages after the fusion received
     documents: Mapping[Key, DocumentKey] | None  # of each candidate, if the search is grouped
     reranks: bool  # whether a reranker orders the first ones
-
-    @classmethod
-    async def read(
-        cls,
-        snapshot: Snapshot,
-        opened: OpenCollection,
-        state: SearchState,
-        found: Found,
-        own: Sequence[Key],
-        *,
-        reranks: bool,
-    ) -> Self:
-        """Read all candidates of a search and the document's chunks among them."""
-        candidates = await _all(opened, state, found.depth)
-        documents = None
-        if state.request.group_size is not None:
-            documents = await documents_of(snapshot.connection, state.collection, [one.key for one in candidates])
-        first = frozenset(candidate.key for candidate, _ in found.hits)
-        return cls(candidates, frozenset(own), first, documents, reranks)
 
     @property
     def best(self) -> tuple[int, Candidate] | None:
@@ -153,10 +133,7 @@ class Ranking:
         if any(candidate.key in self.own for candidate, _ in found.hits):
             return True, None
         candidates = await _all(opened, state, found.depth)
-        documents = self.documents
-        if documents is not None:
-            documents = await documents_of(snapshot.connection, state.collection, [one.key for one in candidates])
-        return False, _place(candidates, self.own, documents)
+        return False, _place(candidates, self.own, await _documents(snapshot, state, candidates))
 
 
 def _place(
@@ -167,6 +144,15 @@ def _place(
     order = list(dict.fromkeys(documents[one.key] for one in candidates if one.key in documents))
     mine = {documents[key] for key in own if key in documents}
     return next((place for place, one in enumerate(order, 1) if one in mine), None)
+
+
+async def _documents(
+    snapshot: Snapshot, state: SearchState, candidates: Sequence[Candidate]
+) -> dict[Key, DocumentKey] | None:
+    """Return the document of each candidate; None if the search is not grouped."""
+    if state.request.group_size is None:
+        return None
+    return await documents_of(snapshot.connection, state.collection, [one.key for one in candidates])
 
 
 async def _all(opened: OpenCollection, state: SearchState, depth: int) -> list[Candidate]:
@@ -224,7 +210,7 @@ async def find_standing(
         named = await find_named(snapshot.connection, opened.info.names, document, places)
         if named is None:
             return await read_records(snapshot.connection, opened.info.names)
-        inside = replace(opened, database=SnapshotReads(snapshot))
+        inside = opened.within(snapshot)
         found = await pipeline.find(state, inside)
         return await _standing(snapshot, inside, state, found, named, reranks=pipeline.reranks)
 
@@ -239,7 +225,7 @@ async def _standing(
     passing = [key for key, one in passes.items() if one]
     left_out = [] if passing or not passes else await _failing(snapshot, state, list(passes))
     vector = None
-    if "vector" in _answered(found) and state.vector is not None and passing:
+    if "vector" in found.answered and state.vector is not None and passing:
         vector = await vector_rank(snapshot, collection, state.vector, condition, passing)
     keyword = await _keyword_rank(snapshot, state, found, passing) if passing else None
     broken: list[str] = []
@@ -248,12 +234,15 @@ async def _standing(
     if passing and (is_unread or is_left_out):
         told = await _broken(snapshot, state, passing, by_words=keyword is not None)
         broken = list(dict.fromkeys(one for own in told for one in own)) if all(told) else []
-    ranking = await Ranking.read(snapshot, opened, state, found, passing, reranks=reranks)
+    candidates = await _all(opened, state, found.depth)
+    documents = await _documents(snapshot, state, candidates)
+    first = frozenset(candidate.key for candidate, _ in found.hits)
+    ranking = Ranking(candidates, frozenset(passing), first, documents, reranks)
     chunks = ranking.farthest or [one.key for one in (keyword, vector) if one is not None and one.key is not None]
     chunks = chunks or passing[:1] or list(passes)[:1]
     terms = None
     query = state.keyword_query
-    if "keyword" in _answered(found) and query is not None and chunks:
+    if "keyword" in found.answered and query is not None and chunks:
         terms = await collection.keyword.term_scores(snapshot, collection.names, query, chunks)
     reach = None
     if passing and not broken:
@@ -275,10 +264,6 @@ async def _broken(snapshot: Snapshot, state: SearchState, keys: list[Key], *, by
     return [exclusions.broken(row) for row in await fetch(snapshot, texts_of(collection.names, keys))]
 
 
-def _answered(found: Found) -> list[str]:
-    return [name for name, result in found.results.items() if result.error is None]
-
-
 async def _failing(snapshot: Snapshot, state: SearchState, keys: Sequence[Key]) -> list[str]:
     """Take the chunk that fails the fewest parts of the filter, and return these parts."""
     tree = state.request.condition.tree
@@ -286,7 +271,7 @@ async def _failing(snapshot: Snapshot, state: SearchState, keys: Sequence[Key]) 
         return []
     names_rows = state.condition.names_rows
     fields = await read_fields(snapshot, state.collection, keys[:MAX_FILTERED], with_rows=names_rows)
-    # Numbers come as Python reads them: where these agree with the filter, the server's have decided.
+    # Python may read a number differently from the server: a chunk that meets the filter here has failed there.
     parts = [failing(tree, metadata, own) or [tree] for metadata, own in fields]
     return [str(part) for part in min(parts, key=len)]
 
@@ -295,8 +280,8 @@ async def _keyword_rank(
     snapshot: Snapshot, state: SearchState, found: Found, keys: Sequence[Key]
 ) -> KeywordRank | None:
     """Return these chunks' best rank in keyword search; if none is a candidate, score them and search deeper."""
-    result, own = found.results.get("keyword"), set(keys)
-    if result is None or result.error is not None:
+    result, own = found.answered.get("keyword"), set(keys)
+    if result is None:
         return None
     for rank, (key, score) in enumerate(zip(result.keys, result.scores.tolist(), strict=True), 1):
         if key in own:

@@ -69,6 +69,11 @@ class Found:
     depth: int = 0  # how many candidates each search was asked for
 
     @property
+    def answered(self) -> dict[str, LegResult]:
+        """The results of the searches that did not fail."""
+        return {name: result for name, result in self.results.items() if result.error is None}
+
+    @property
     def keys(self) -> list[Key]:
         """The keys of all candidates, in their order."""
         return [key for key in self.candidates.union.keys if key not in self.excluded]

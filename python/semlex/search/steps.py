@@ -129,8 +129,8 @@ def diversified(
     hits: Sequence[SearchResult], vectors: Mapping[str, NDArray[np.float32]], diversity: float
 ) -> list[SearchResult]:
     """Return the hits in the order of maximal marginal relevance; a hit without a vector keeps its place."""
-    # Next is always the hit for which (1 - diversity) x relevance - diversity x greatest cosine with one that was
-    # chosen is greatest; of equals the better one. The first is the best.
+    # The first is the best hit. Next is always the hit with the greatest (1 - diversity) x relevance - diversity x
+    # greatest cosine with a chosen hit; of equals the better one.
     places = [place for place, hit in enumerate(hits) if hit.id in vectors]
     if not places:
         return list(hits)
@@ -151,7 +151,7 @@ def diversified(
     return ordered
 
 
-# Given hits of a knowledge base, a step gives hits of a knowledge base.
+# A step takes and returns hits of a knowledge base.
 HitStep: TypeAlias = Callable[[list[KnowledgeHit]], "Sequence[SearchResult] | Awaitable[Sequence[SearchResult]]"]
 
 

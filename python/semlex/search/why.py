@@ -12,7 +12,6 @@ from semlex.search.pipeline import SearchPipeline
 from semlex.search.query_vector import embed_query
 from semlex.search.rerank import in_mixed_order, rerank_weight
 from semlex.search.standing import Reach, Standing, find_standing
-from semlex.store.postgres.database import SnapshotReads
 from semlex.store.query.documents import Records
 from semlex.store.query.leg import Key, in_key_order
 from semlex.types.explanations import Explanation, HitExplanation, LegFigures, QueryTerm, Reason, SearchExplanation
@@ -35,30 +34,28 @@ SHOWN_PARTS = 5
 SHOWN_CHARACTERS = 200
 
 
-def own_hit(standing: Standing, results: SearchResults) -> SearchResult | None:
-    """Return the document's best hit among the results, or None."""
+def own_hits(standing: Standing, results: SearchResults) -> list[SearchResult]:
+    """Return the results that are chunks of the document, best first."""
     own = {chunk_id for _, chunk_id in standing.ranking.own}
-    return next((hit for hit in results if hit.id in own), None)
+    return [hit for hit in results if hit.id in own]
 
 
 # Stages before the fusion are handled here, those that leave out hits after it in `_of_candidate`.
 def reasons(standing: Standing, results: SearchResults) -> tuple[Reason, ...]:
     """Return the reasons why the document is or is not among the results, the deciding one first; at least one."""
-    hit = own_hit(standing, results)
     if not standing.passes:
         text = f"{standing.named.name} has no chunk: it contains no text that could be searched"
         return (Reason("empty", text, "semlex documents preview FILE shows what is read of a file"),)
-    if hit is not None:
-        shown = [one for one in results if one.id in {chunk_id for _, chunk_id in standing.ranking.own}]
-        more = f"; hits that are chunks of this document: {len(shown)}" if len(shown) > 1 else ""
-        return (Reason("found", f"it is hit {hit.rank} of {len(results)}{more}"),)
+    if hits := own_hits(standing, results):
+        more = f"; hits that are chunks of this document: {len(hits)}" if len(hits) > 1 else ""
+        return (Reason("found", f"it is hit {hits[0].rank} of {len(results)}{more}"),)
     if not standing.ranking.own:
         return (_filtered(standing),)
     if standing.broken:
         parts = "; ".join(standing.broken[:SHOWN_PARTS])
         by, where = "the query's own words leave", "the query"
         if standing.state.request.exclude:
-            by, where = "exclude or the query leaves", "exclude or the query"
+            by, where = "exclude or the query's own words leave", "exclude or the query"
         return (Reason("excluded", f"{by} it out: {parts}", f"leave that out of {where}"),)
     if standing.ranking.best is None:
         missing = tuple(_of_legs(standing))
@@ -83,10 +80,10 @@ def _filtered(standing: Standing) -> Reason:
 
 def _of_legs(standing: Standing) -> Iterator[Reason]:
     """Yield, for each search that answered, the reason why it did not find the document."""
-    legs, depth = standing.found.results, standing.found.depth
+    depth = standing.found.depth
     name = standing.state.collection.names.collection
     remedy = _reach(standing)
-    if "vector" in legs and legs["vector"].error is None:
+    if "vector" in standing.found.answered:
         vector = standing.vector
         if vector is None:
             yield Reason("no_vector", "it has no vector yet", f"semlex models fill --collection {name}")
@@ -183,7 +180,7 @@ def _of_candidate(standing: Standing, results: SearchResults) -> Reason:
     if is_first and results.reranker_model is not None:
         place, order = reranked_place(standing), "the reranking"
     if request.page is not None:
-        return _paged(standing, place, order)
+        return _paged(standing, request.page.max_results, place, order)
     if order == "the reranking":
         remedy = f"top_k={place} (--top-k {place})" if place <= MAX_TOP_K else ""
         if (ranking.place or 0) <= request.top_k:
@@ -212,9 +209,8 @@ def _grouped(standing: Standing) -> Reason | None:
     return Reason("capped", text, f"group_size={place} (--group {place})")
 
 
-def _paged(standing: Standing, place: int, order: str) -> Reason:
-    page, top_k = standing.state.request.page, standing.state.request.top_k
-    most = 0 if page is None else page.max_results
+def _paged(standing: Standing, most: int, place: int, order: str) -> Reason:
+    top_k = standing.state.request.top_k
     if place > most:
         return Reason(
             "capped", f"it is number {place:,} of all hits, but max_results ends the list at {most}", _reach(standing)
@@ -234,15 +230,12 @@ def reranked_place(standing: Standing) -> int:
 
 def _beside(standing: Standing) -> Iterator[Reason]:
     """Yield additional reasons that gave a candidate a low rank."""
-    name, legs = standing.state.collection.names.collection, standing.found.results
-    if "vector" in legs and legs["vector"].error is None and standing.vector is None:
+    name = standing.state.collection.names.collection
+    if "vector" in standing.found.answered and standing.vector is None:
         text = "it has no vector yet, so only keyword search can find it"
         yield Reason("no_vector", text, f"semlex models fill --collection {name}")
     if standing.keyword is not None and standing.keyword.score == 0:
         yield Reason("no_shared_word", "it shares no word with the query", "search for a word that it contains")
-
-
-NO_TERMS = "the keyword engine {!r} does not report which words are shared, or their weights"
 
 
 async def explain(
@@ -264,7 +257,7 @@ async def explain(
 
 
 def _explanation(document: str, standing: Standing, results: SearchResults) -> Explanation:
-    hit = own_hit(standing, results)
+    hit = next(iter(own_hits(standing, results)), None)
     key = _chosen(standing, None if hit is None else hit.id)
     told = Explanation(
         document,
@@ -311,10 +304,8 @@ def _least(values: Iterable[float | None]) -> float | None:
 
 def _legs(standing: Standing, results: SearchResults) -> Iterable[LegFigures]:
     own = {"vector": standing.vector, "keyword": standing.keyword}
-    for name, result in standing.found.results.items():
+    for name, result in standing.found.answered.items():
         best = own[name]
-        if result.error is not None:
-            continue
         yield LegFigures(
             name,
             None if best is None or best.key is None else best.key[1],
@@ -340,7 +331,7 @@ def engine_notes(state: SearchState, terms: Sequence[TermScores] | None) -> list
     collection, notes = state.collection, []
     name, engine = collection.names.collection, collection.settings.keyword_engine
     if "keyword" in state.legs and terms is None and collection.keyword.index is None:
-        notes.append(NO_TERMS.format(engine))
+        notes.append(f"the keyword engine {engine!r} does not report which words are shared, or their weights")
     if engine == "none":
         notes.append("the collection has no keyword engine: only vector search is possible")
     if collection.embedding is None:
@@ -359,7 +350,7 @@ async def explained_search(opened: OpenCollection, reranker: Reranker | None, re
 
     async def look(snapshot: Snapshot) -> tuple[SearchState, Found, list[TermScores] | None]:
         state = begun.copy()  # this may be run once more
-        found = await pipeline.find(state, replace(opened, database=SnapshotReads(snapshot)))
+        found = await pipeline.find(state, opened.within(snapshot))
         return state, found, await _terms(snapshot, state, found)
 
     state, found, terms = await opened.reader.read_snapshot(
@@ -403,10 +394,9 @@ async def explained_search(opened: OpenCollection, reranker: Reranker | None, re
 
 def _spread(state: SearchState, found: Found) -> dict[str, float]:
     """Return the mean and deviation that score fusion has used; an empty mapping if one search answered alone."""
-    answered = {name: leg for name, leg in found.results.items() if leg.error is None}
-    if state.spread is None or found.fusion != "score" or len(answered) < len(LEGS):
+    if state.spread is None or found.fusion != "score" or len(found.answered) < len(LEGS):
         return {}
-    scores = answered["keyword"].scores
+    scores = found.answered["keyword"].scores
     return {
         "similarity_mean": state.spread.mean,
         "similarity_deviation": state.spread.deviation,
@@ -415,8 +405,8 @@ def _spread(state: SearchState, found: Found) -> dict[str, float]:
 
 
 async def _terms(snapshot: Snapshot, state: SearchState, found: Found) -> list[TermScores] | None:
-    keyword, text = found.results.get("keyword"), state.keyword_query
-    if keyword is None or keyword.error is not None or text is None:
+    text = state.keyword_query
+    if "keyword" not in found.answered or text is None:
         return None
     keys = [candidate.key for candidate, _ in found.hits]
     return await state.collection.keyword.term_scores(snapshot, state.collection.names, text, keys)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from semlex.types.display import LINE_END, bold, figure, joined, notes, paragraph, shortened, table, text
-from semlex.types.documents import NOWHERE, Place, StoredPlace, json_value, located, places_of
+from semlex.types.documents import NOWHERE, Place, StoredPlace, json_object, located, places_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -98,7 +98,7 @@ class ContextSource:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all attributes as JSON values; hits are given by their ids."""
-        values: dict[str, Any] = json_value(replace(self, hits=(), _parts=()))
+        values = json_object(replace(self, hits=(), _parts=()))
         del values["_parts"]
         return values | {"hits": [hit.id for hit in self.hits], "location": self.location}
 
@@ -226,8 +226,7 @@ class AnswerSentence:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all attributes and ``is_supported``, as JSON values."""
-        values: dict[str, Any] = json_value(self)
-        return values | {"is_supported": self.is_supported}
+        return json_object(self) | {"is_supported": self.is_supported}
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +309,4 @@ class Answer:
         shown = ("number", "place", "location", "headings", "text", "chunk_ids")
         sources = [{name: getattr(source, name) for name in shown} for source in self.context.sources]
         derived = {"route": self.context.results.route, "sources": sources}
-        values: dict[str, Any] = json_value(
-            {name: derived[name] if name in derived else getattr(self, name) for name in ANSWER_KEYS}
-        )
-        return values
+        return json_object({name: derived[name] if name in derived else getattr(self, name) for name in ANSWER_KEYS})

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from semlex.types.display import joined, notes, paragraph, table, text
-from semlex.types.documents import json_value
+from semlex.types.documents import json_object
 
 Severity = Literal["error", "warning", "hint"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "hint")
@@ -230,5 +230,5 @@ class Checkup:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the checkup as JSON values."""
-        values: dict[str, Any] = json_value(self)
+        values = json_object(self)
         return values | {"ranks": {str(depth): share for depth, share in values["ranks"].items()}}

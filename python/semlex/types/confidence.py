@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from typing import Any, Literal, Self
@@ -69,9 +70,9 @@ class ConfidenceCurve:
         return 1 / (1 + math.exp(-min(max(logit, -_MOST_LOGIT), _MOST_LOGIT)))
 
     def similarity(self, probability: float) -> float | None:
-        """Return the minimum cosine of hits with at least this probability, 0 to 1; None if no cosine reaches it."""
+        """Return the minimum cosine of hits with at least this probability (above 0, below 1), or None."""
         if not 0 < probability < 1:
-            raise ConfigurationError(f"a probability must lie between 0 and 1; got {probability!r}")
+            raise ConfigurationError(f"the probability must be above 0 and below 1; got {probability!r}")
         if self.probability(1.0) < probability:
             return None
         if self.probability(-1.0) >= probability:
@@ -157,50 +158,40 @@ class Evidence:
 PARTS = tuple(one.name for one in fields(Evidence))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class SupportCurve:
-    """Weights of the figures of an `Evidence` in the log odds of an answer; None for a figure that does not count."""
+    """The log odds of an answer: `intercept`, and the weights of those figures of an `Evidence` that count."""
 
     intercept: float
-    words: float | None = None
-    overlap: float | None = None
-    similarity: float | None = None
-    background: float | None = None
-    nearness: float | None = None
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """Return the names of the figures that count."""
-        return tuple(name for name in PARTS if getattr(self, name) is not None)
+    weights: Mapping[str, float]
 
     def logit(self, evidence: Evidence) -> float | None:
         """Return the log odds of an answer; None if a figure that counts is not known."""
         logit = self.intercept
-        for name in PARTS:
-            weight, value = getattr(self, name), getattr(evidence, name)
-            if weight is not None:
-                if value is None:
-                    return None
-                logit += weight * value
+        for name, weight in self.weights.items():
+            value = getattr(evidence, name)
+            if value is None:
+                return None
+            logit += weight * value
         return logit
 
 
 # Learned by `./x bench support`. Cosines have other values with each model, so only models that were measured have
-# curves with cosines, by the last part of their names. The first curve whose parts are known decides.
-WORDS_AND_OVERLAP = SupportCurve(intercept=-5.363, words=4.363, overlap=3.297)
-WORDS = SupportCurve(intercept=-5.109, words=4.839)
+# curves with cosines, by the last part of their names. The first curve whose figures are known decides.
+WORDS_AND_OVERLAP = SupportCurve(-5.363, {"words": 4.363, "overlap": 3.297})
+WORDS = SupportCurve(-5.109, {"words": 4.839})
 CURVES: dict[str, tuple[SupportCurve, ...]] = {
     "l2_supercat_256": (
         SupportCurve(
-            intercept=-5.829, words=3.867, overlap=1.903, similarity=16.774, background=-14.289, nearness=-0.950
+            -5.829, {"words": 3.867, "overlap": 1.903, "similarity": 16.774, "background": -14.289, "nearness": -0.950}
         ),
-        SupportCurve(intercept=-5.463, similarity=25.102, background=-17.727, nearness=-0.639),
+        SupportCurve(-5.463, {"similarity": 25.102, "background": -17.727, "nearness": -0.639}),
     ),
     "all-MiniLM-L6-v2": (
         SupportCurve(
-            intercept=-9.41, words=4.696, overlap=1.702, similarity=18.848, background=-11.151, nearness=-0.637
+            -9.41, {"words": 4.696, "overlap": 1.702, "similarity": 18.848, "background": -11.151, "nearness": -0.637}
         ),
-        SupportCurve(intercept=-7.4, similarity=26.351, background=-16.974, nearness=-0.473),
+        SupportCurve(-7.4, {"similarity": 26.351, "background": -16.974, "nearness": -0.473}),
     ),
 }
 

@@ -172,7 +172,7 @@ class ShownHit(Protocol):
 def hit_line(hit: ShownHit) -> str:
     """Return a hit on one line of at most 120 characters: rank, place, deciding score, beginning of its text."""
     scores = [(name.removesuffix("_score"), score) for name in DECIDING if (score := getattr(hit, name)) is not None]
-    told = "".join(f"  {name} {round(score, 3) + 0.0:.3f}" for name, score in scores[:1])
+    told = "".join(f"  {name} {figure(score)}" for name, score in scores[:1])
     plain = "".join(piece for piece, _ in marked_parts(hit.excerpt, hit.content)) or hit.content
     line = (
         f"{hit.rank}. {shortened(hit.location or hit.id, PLACE_CHARACTERS)}{told}  {shortened(plain, TEXT_CHARACTERS)}"

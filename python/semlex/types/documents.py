@@ -242,11 +242,17 @@ def json_value(value: Any) -> Any:
         return value
     if isinstance(value, dict):
         return {key: json_value(item) for key, item in value.items()}
-    if is_dataclass(value) and not isinstance(value, type):
-        return {name: json_value(getattr(value, name)) for name in _names(value)}
     if isinstance(value, (list, tuple, set, frozenset)):
         return [json_value(item) for item in (sorted(value) if isinstance(value, (set, frozenset)) else value)]
+    if is_dataclass(value) and not isinstance(value, type):
+        return {name: json_value(getattr(value, name)) for name in _names(value)}
     return _json_scalar(value)
+
+
+def json_object(value: Any) -> dict[str, Any]:
+    """Convert a mapping, or the fields of a dataclass, to a JSON object."""
+    made: dict[str, Any] = json_value(value)
+    return made
 
 
 def _json_scalar(value: Any) -> Any:
@@ -311,8 +317,7 @@ class Outline:
 
     def to_dict(self) -> dict[str, Any]:
         """Return every field by its name as JSON values."""
-        found: dict[str, Any] = json_value(self)
-        return found
+        return json_object(self)
 
 
 MAX_SUMMARY_CHARACTERS = 500

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from semlex.types.display import first_lines
 from semlex.types.display import lines as as_lines
-from semlex.types.documents import json_value
+from semlex.types.documents import json_object
 
 WhyCode = Literal[
     "found",
@@ -98,9 +98,8 @@ class LegFigures:
             ("last hit", self.last_hit_score),
         )
         figures = ", ".join(f"{name} {value:.4f}" for name, value in beside if value is not None)
-        return f"{self.leg} search: {rank}, {_counted(self.depth, 'candidate')} were requested" + (
-            f"; {figures}" if figures else ""
-        )
+        found = f"{self.leg} search: {rank}, {_counted(self.depth, 'candidate')} requested"
+        return f"{found}; {figures}" if figures else found
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -152,8 +151,7 @@ class Explanation:
 
     def to_dict(self) -> dict[str, Any]:
         """Return every attribute by its name, with ``code`` and ``found``, as JSON values."""
-        values: dict[str, Any] = json_value(self)
-        return {"code": self.code, "found": self.found, **values}
+        return {"code": self.code, "found": self.found, **json_object(self)}
 
     def __repr__(self) -> str:
         return first_lines(str(self))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from typing import Any, Literal
 
 from semlex.types.display import Html, bold, joined, notes, paragraph, shortened, table, text
-from semlex.types.documents import json_value
+from semlex.types.documents import json_object, json_value
 
 SHOWN_VALUES, SHOWN_FIELDS = 5, 8
 
@@ -43,6 +43,7 @@ def _table(facet: Facet) -> Html:
     return joined([table([facet.field, "chunks"], rows), *more])
 
 
+@dataclass(repr=False, eq=False)
 class Facets(dict[str, Facet]):
     """The values of fields, by the names of the fields.
 
@@ -50,22 +51,18 @@ class Facets(dict[str, Facet]):
         of: Which chunks were counted: all that pass the ``filter``, or the ``candidates`` of a query.
         exact: Whether all chunks that pass the filter, or that the query can find, were counted.
         chunks: How many chunks were counted.
+        warnings: What did not go as requested, for example a field that no chunk has.
     """
 
-    def __init__(
-        self,
-        facets: dict[str, Facet] | None = None,
-        *,
-        of: Literal["filter", "candidates"] = "filter",
-        exact: bool = True,
-        chunks: int = 0,
-        warnings: list[str] | None = None,
-    ) -> None:
-        super().__init__(facets or {})
-        self.of: Literal["filter", "candidates"] = of
-        self.exact = exact
-        self.chunks = chunks
-        self.warnings = warnings or []
+    facets: InitVar[dict[str, Facet] | None] = None
+    _: KW_ONLY
+    of: Literal["filter", "candidates"] = "filter"
+    exact: bool = True
+    chunks: int = 0
+    warnings: list[str] = field(default_factory=list)
+
+    def __post_init__(self, facets: dict[str, Facet] | None) -> None:
+        self.update(facets or {})
 
     def __repr__(self) -> str:
         fields = [f"  {facet!r}" for facet in list(self.values())[:SHOWN_FIELDS]]
@@ -78,8 +75,10 @@ class Facets(dict[str, Facet]):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the attributes and, as ``facets``, the fields with their values, as JSON values."""
-        attributes: dict[str, Any] = json_value(vars(self))
-        return attributes | {"facets": json_value(dict(self))}
+        return json_object(vars(self)) | {"facets": json_object(dict(self))}
+
+
+del Facets.facets  # the mapping itself has them
 
 
 IndexedType = Literal["number", "text", "instant"]

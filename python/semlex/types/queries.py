@@ -28,7 +28,7 @@ TERMS_TO_WRITE = (
 MAX_EXCLUDED = 64
 MAX_TOP_K = 1000
 MAX_OVERSAMPLING = 100
-# Of a section's chunks, of a hit's words: a share of nothing would be reached by everything.
+# Minimum of options that are shares (of a section's chunks, of a hit's words): everything reaches a share of 0.
 MIN_SHARE = 0.01
 DEFAULT_TOP_K = 5
 
@@ -80,7 +80,7 @@ class SearchQuery:
             raise ValidationError(errors)
 
 
-# Dashes and quotes exclude and demand in a query, and a question mark may say that they do not.
+# In a query, dashes exclude words and quotes require them; a question mark may turn both off.
 _MARKS = re.compile('["\u201c-\u201f\u00ab\u00bb?\uff1f\u061f]|(?<!\\w)[-\u2010-\u2015\u2212]+')
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from semlex.errors import ConfigurationError
 from semlex.validation import check_parameters, check_range, kind_errors
@@ -17,11 +17,9 @@ MAX_LOGGED, MAX_DAYS = 1_000_000, 36_500
 
 def query_log_mode(value: object) -> QueryLogMode:
     """Read the setting that decides what the query log keeps."""
-    for mode in get_args(QueryLogMode):
-        if value == mode:
-            found: QueryLogMode = mode
-            return found
-    raise ValueError(f"must be off, hash or text; got {value!r:.40}")
+    if value not in get_args(QueryLogMode):
+        raise ValueError(f"must be off, hash or text; got {value!r:.40}")
+    return cast("QueryLogMode", value)
 
 
 def keeps_questions(mode: QueryLogMode) -> bool:

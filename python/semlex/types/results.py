@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from semlex.errors import MissingExtraError, ValidationError
 from semlex.types.confidence import SUPPORT_TEXT, Support
 from semlex.types.display import DECIDING, HEADING_SEPARATOR, bold, hit_lines, hit_table, joined, paragraph, shortened
-from semlex.types.documents import Document, StoredChunk, json_value
+from semlex.types.documents import Document, StoredChunk, json_object
 from semlex.validation import number_errors, whole_number_errors
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class HitMetadata(dict[str, Any]):
         return HitMetadata, (dict(self), self._scores["similarity"], self._scores["rerank_score"])
 
 
-# Where a hit has its metadata; JSON text until it is asked for.
+# The slot of a hit's metadata: JSON text until it is first read.
 _METADATA = Document.__dict__["metadata"]
 
 
@@ -85,8 +85,9 @@ class SearchResult(StoredChunk):
         vector_score: Cosine similarity, -1 to 1 (or minus the L2 distance, or the inner product).
         keyword_score: The keyword engine's own score; comparable only within one query. Fusion ``score`` gives both
             scores to every hit: 0 if no word matches, None without a vector.
-        fused_score: Score of the fusion; not a similarity. In fusion ``score`` mostly 0 to 1; below 0 if neither words
-            nor vector match, above 1 if the cosine is more than 6 standard deviations above the mean.
+        fused_score: Score of the fusion; not a similarity. In fusion ``score`` mostly 0 to 1; below 0 if few words
+            match and the cosine is below the sample's mean; above 1 by a boost, a heading factor, or a cosine more than
+            6 standard deviations above the mean.
         vector_contribution, keyword_contribution: What each search adds to the fused score of fusion ``score``.
         boost: Product of the factors of matching boosts, already in the fused score; None if none were given. If one
             search answered alone, the fused score is its score times this.
@@ -190,7 +191,8 @@ def _metadata(hit: SearchResult) -> dict[str, Any]:
 SearchResult.metadata = property(_metadata, _METADATA.__set__)  # type: ignore[assignment,misc]
 
 
-# Where a hit has its excerpt; until that or the place is asked for, how they are made, and the place until then.
+# The slot of a hit's excerpt. Until the excerpt or the place is first read, it holds a function that makes both, and
+# the place so far.
 _EXCERPT = SearchResult.__dict__["excerpt"]
 
 
@@ -322,10 +324,10 @@ class DocumentHits:
 
     def to_dict(self) -> dict[str, Any]:
         """Return every attribute by its name, as JSON values."""
-        values: dict[str, Any] = json_value(self)
-        return values
+        return json_object(self)
 
 
+@dataclass(repr=False, eq=False)
 class SearchResults(list[SearchResult]):
     """The hits of one search, best first (grouped: document by document), and how they were found.
 
@@ -352,55 +354,35 @@ class SearchResults(list[SearchResult]):
         read_from: The server that answered, with its lag, if the client has ``read_from="replica"``; otherwise None.
     """
 
-    def __init__(
-        self,
-        hits: list[SearchResult] | None = None,
-        *,
-        mode: SearchMode = "hybrid",
-        requested_mode: SearchMode = "hybrid",
-        embedding_model: str | None = None,
-        reranker_model: str | None = None,
-        fusion: str | None = None,
-        legs: dict[str, LegReport] | None = None,
-        timings: dict[str, float] | None = None,
-        query_cached: bool = False,
-        best_similarity: float | None = None,
-        coverage: float | None = None,
-        support: Support | None = None,
-        warnings: list[str] | None = None,
-        next_cursor: str | None = None,
-        without_vector: int | None = None,
-        documents: list[DocumentHits] | None = None,
-        fallback: str | None = None,
-        explanation: SearchExplanation | None = None,
-        route: Route | None = None,
-        read_from: ReadServer | None = None,
-    ) -> None:
-        super().__init__(hits or [])
-        self.mode: SearchMode = mode
-        self.requested_mode: SearchMode = requested_mode
-        self.embedding_model = embedding_model
-        self.reranker_model = reranker_model
-        self.fusion = fusion
-        self.legs = legs or {}
-        self.timings = timings or {}
-        self.query_cached = query_cached
-        self.best_similarity = best_similarity
-        self.coverage = coverage
-        self.support: Support = support or ("unsure" if hits else "unlikely")
-        self.warnings = warnings or []
-        self.next_cursor = next_cursor
-        self.without_vector = without_vector
-        self.documents = documents or []
-        self.fallback = fallback
-        self.explanation = explanation
-        self.route = route
-        self.read_from = read_from
+    hits: InitVar[list[SearchResult] | None] = None
+    _: KW_ONLY
+    mode: SearchMode = "hybrid"
+    requested_mode: SearchMode = "hybrid"
+    embedding_model: str | None = None
+    reranker_model: str | None = None
+    fusion: str | None = None
+    legs: dict[str, LegReport] = field(default_factory=dict)
+    timings: dict[str, float] = field(default_factory=dict)
+    query_cached: bool = False
+    best_similarity: float | None = None
+    coverage: float | None = None
+    support: Support = field(default_factory=str)  # type: ignore[assignment] # "": chosen by `__post_init__`
+    warnings: list[str] = field(default_factory=list)
+    next_cursor: str | None = None
+    without_vector: int | None = None
+    documents: list[DocumentHits] = field(default_factory=list)
+    fallback: str | None = None
+    explanation: SearchExplanation | None = None
+    route: Route | None = None
+    read_from: ReadServer | None = None
+
+    def __post_init__(self, hits: list[SearchResult] | None) -> None:
+        self.extend(hits or [])
+        self.support = self.support or ("unsure" if hits else "unlikely")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the attributes and, as ``hits``, every hit's `SearchResult.to_dict`, as JSON values."""
-        attributes: dict[str, Any] = json_value(vars(self))
-        return attributes | {"hits": [hit.to_dict() for hit in self]}
+        return json_object(vars(self)) | {"hits": [hit.to_dict() for hit in self]}
 
     def _repr_html_(self) -> str:
         return hit_table(self, self.warnings, verdict=SUPPORT_TEXT[self.support] if self else "")
@@ -438,6 +420,9 @@ class SearchResults(list[SearchResult]):
             LangChainDocument(page_content=hit.content, id=hit.id, metadata=_places_and_scores(hit) | hit.metadata)
             for hit in self
         ]
+
+
+del SearchResults.hits  # the list itself has them
 
 
 def _row(hit: SearchResult) -> dict[str, Any]:
@@ -488,6 +473,7 @@ class KnowledgeHit(SearchResult):
     merge_score: float
 
 
+@dataclass(repr=False, eq=False)
 class KnowledgeResults(list[KnowledgeHit]):
     """The hits of several collections, best first, and how they were found.
 
@@ -500,24 +486,21 @@ class KnowledgeResults(list[KnowledgeHit]):
         warnings: What did not go as requested, with the name of the collection; skipped ones first.
     """
 
-    def __init__(
-        self,
-        hits: list[KnowledgeHit] | None = None,
-        *,
-        merge: Merge = "ranks",
-        uncalibrated: list[str] | None = None,
-        searched: dict[str, SearchResults] | None = None,
-        skipped: dict[str, str] | None = None,
-    ) -> None:
-        super().__init__(hits or [])
-        self.merge: Merge = merge
-        self.uncalibrated = uncalibrated or []
-        self.searched = searched or {}
-        self.skipped = skipped or {}
+    hits: InitVar[list[KnowledgeHit] | None] = None
+    _: KW_ONLY
+    merge: Merge = "ranks"
+    uncalibrated: list[str] = field(default_factory=list)
+    searched: dict[str, SearchResults] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
+    warnings: list[str] = field(init=False)
+    support: Support = field(init=False)
+
+    def __post_init__(self, hits: list[KnowledgeHit] | None) -> None:
+        self.extend(hits or [])
         self.warnings = [f"collection {name!r} was skipped: {why}" for name, why in self.skipped.items()]
         self.warnings += [f"{name}: {one}" for name, found in self.searched.items() for one in found.warnings]
         judged = {found.support for found in self.searched.values()}
-        self.support: Support = "unlikely" if judged == {"unlikely"} else "unsure"
+        self.support = "unlikely" if judged == {"unlikely"} else "unsure"
         if "likely" in judged:
             self.support = "likely"
 
@@ -529,9 +512,12 @@ class KnowledgeResults(list[KnowledgeHit]):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the attributes and, as ``hits``, every hit's `KnowledgeHit.to_dict`, as JSON values."""
-        attributes: dict[str, Any] = json_value(vars(self))
+        attributes = json_object(vars(self))
         attributes["searched"] = {name: found.to_dict() for name, found in self.searched.items()}
         return attributes | {"hits": [hit.to_dict() for hit in self]}
+
+
+del KnowledgeResults.hits  # the list itself has them
 
 
 ReadPreference: TypeAlias = Literal["primary", "replica"]

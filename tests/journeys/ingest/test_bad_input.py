@@ -326,5 +326,5 @@ def test_a_query_object_brings_text_vector_number_and_filters(database_url):
         assert (retriever.search(both).mode, {one.id for one in retriever.search(both)}) == ("hybrid", {"0", "2"})
         assert {one.id for one in retriever.search(both, 5, mode="keyword")} == {"0", "2"}
         for name, given in (("filters", {"even": False}), ("top_k", 3), ("vector", vectors[0])):
-            with pytest.raises(ConfigurationError, match=f"brings its own {name}"):
+            with pytest.raises(ConfigurationError, match=f"{name} cannot be given beside a SearchQuery"):
                 retriever.search(both, **{name: given})

@@ -392,12 +392,12 @@ def test_the_model_is_asked_once_and_all_searches_see_one_state(database_url, mo
     with sync_filled(database_url, texts_of(20), embedder) as retriever:
         retriever.search_many(["sea", "hill", "sea", "wind"])
         assert embedder.batches == [3]
-        results = retriever.search_many(["sea", "cloud", "hill"])
-        assert embedder.batches == [3, 1]
-        assert [one.query_cached for one in results] == [True, False, True]
+        results = retriever.search_many(["sea", "cloud", "hill", "river"])
+        assert embedder.batches == [3, 2]
+        assert [one.query_cached for one in results] == [True, False, True, False]
         assert retriever.search_many([]) == []
         assert retriever.search_many(["sea"], mode="keyword")[0].mode == "keyword"
-        assert embedder.batches == [3, 1]
+        assert embedder.batches == [3, 2]
         snapshots = calls_of(monkeypatch, Database, "_read")  # the sample of vectors is in memory now
         retriever.search_many(["sea", "-sea hill", '"no phrase"', "sea"])
         assert len(snapshots) == 1

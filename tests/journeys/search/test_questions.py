@@ -317,9 +317,9 @@ def test_wrong_terms_are_refused(library, terms):
             call(QUESTION, terms=terms)
     with pytest.raises(ValidationError, match="terms"):
         SearchQuery(QUESTION, terms=terms)
-    with pytest.raises(ConfigurationError, match="together with a question"):
+    with pytest.raises(ConfigurationError, match="together with a query text"):
         library.search(vector=np.ones(32), terms=TERMS)
-    with pytest.raises(ConfigurationError, match="brings its own terms"):
+    with pytest.raises(ConfigurationError, match="terms cannot be given beside a SearchQuery"):
         library.search(SearchQuery(QUESTION, terms=TERMS), terms="others")
 
 
