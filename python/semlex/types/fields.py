@@ -78,7 +78,7 @@ class Facets(dict[str, Facet]):
         return json_object(vars(self)) | {"facets": json_object(dict(self))}
 
 
-del Facets.facets  # the mapping itself has them
+del Facets.facets  # type: ignore[attr-defined] # the mapping itself has them
 
 
 IndexedType = Literal["number", "text", "instant"]

@@ -366,7 +366,7 @@ class SearchResults(list[SearchResult]):
     query_cached: bool = False
     best_similarity: float | None = None
     coverage: float | None = None
-    support: Support = field(default_factory=str)  # type: ignore[assignment] # "": chosen by `__post_init__`
+    support: Support = field(default_factory=str)  # type: ignore[arg-type] # "": chosen by `__post_init__`
     warnings: list[str] = field(default_factory=list)
     next_cursor: str | None = None
     without_vector: int | None = None
@@ -422,7 +422,7 @@ class SearchResults(list[SearchResult]):
         ]
 
 
-del SearchResults.hits  # the list itself has them
+del SearchResults.hits  # type: ignore[attr-defined] # the list itself has them
 
 
 def _row(hit: SearchResult) -> dict[str, Any]:
@@ -517,7 +517,7 @@ class KnowledgeResults(list[KnowledgeHit]):
         return attributes | {"hits": [hit.to_dict() for hit in self]}
 
 
-del KnowledgeResults.hits  # the list itself has them
+del KnowledgeResults.hits  # type: ignore[attr-defined] # the list itself has them
 
 
 ReadPreference: TypeAlias = Literal["primary", "replica"]
