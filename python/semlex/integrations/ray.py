@@ -77,7 +77,7 @@ class NamedModel(BaseEmbedder):
             return cls(EmbedderIdentity(**values), counter_name)
         except (ValueError, TypeError, KeyError, AttributeError):
             raise ConfigurationError(
-                f"the column {MODEL!r} was not written by SemlexEmbed: rename it, or name it in metadata_fields"
+                f"the column name {MODEL!r} is reserved for SemlexEmbed: rename yours, or name it in metadata_fields"
             ) from None
 
     def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:  # noqa: ARG002

@@ -48,7 +48,7 @@ TokenName = Annotated[str, typer.Argument(help="Name of the token.", metavar="NA
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """The options of a server that have their names in `ServeOptions`."""
+    """The options of the server that `ServeOptions` has under the same names."""
 
     host: Annotated[str, typer.Option(help="Address to listen on; addresses other than loopback need tokens.")] = (
         "127.0.0.1"

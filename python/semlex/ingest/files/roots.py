@@ -61,7 +61,9 @@ def plan_places(
             missing.append(path)
             continue
         if not is_allowed(real):
-            raise ConfigurationError(f"{str(path)!a} is outside the folders that may be read here")
+            raise ConfigurationError(
+                f"{str(path)!a} is outside the folders that this worker may read: start it with --allow FOLDER"
+            )
         name = _source_of(real, known)
         if name is None:
             root = real if is_folder else real.parent

@@ -153,7 +153,7 @@ def _of_table(names: Sequence[str]) -> sql.Composed:
 
 
 def of_rows(tables: Sequence[LiveTable], condition: Mapping[str, sql.Composable], *, others: bool) -> sql.Composable:
-    """Return SQL of whether the row that a chunk was made of is visible and meets the condition of its table."""
+    """Return a SQL condition: the role sees the table row behind a chunk, and the row meets its table's condition."""
     # At least one table is needed, and `condition` has one for each by its name. With `others`, all other chunks pass.
     found: list[sql.Composable] = [
         sql.SQL("EXISTS (SELECT FROM {} AS r WHERE {} AND {})").format(
