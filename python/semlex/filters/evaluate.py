@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from operator import ge, gt, le, lt
 from typing import Any
 
 from semlex.filters.fields import ROW, Field, exact, is_number, pattern_pieces
-from semlex.filters.tree import ORDER, PATTERNS, Condition, FilterTree, Group, leaves, node_of
+from semlex.filters.tree import PATTERNS, Condition, FilterTree, Group, leaves, node_of
 
 MISSING = object()
+_ORDER = {"<": lt, "<=": le, ">": gt, ">=": ge}
 # What Postgres takes for a place in a list; below 0 it counts from the end.
 _INDEX = re.compile(r"[ \t\n\v\f\r]*[+-]?[0-9]+")
 _MAX_INDEX = 2**31 - 1
@@ -18,8 +20,8 @@ _UPPER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 
 def holds(tree: FilterTree, metadata: Mapping[str, Any], own: Mapping[str, Any] | None = None) -> bool:
     """Return whether a filter holds for a chunk with this metadata and these values of semlex's own fields."""
-    # In `own`, "row" has the live columns of a row that are not NULL; it is None if the row is gone or hidden, and then
-    # no filter that names a live column holds.
+    # In `own`, "row" has the live columns of a row that are not NULL. It is None if the row is gone or hidden; then no
+    # filter that names a live column holds.
     if own is not None and own.get(ROW, MISSING) is None and any(one.field.is_row for one in leaves(tree)):
         return False
     return _holds(tree, metadata, own or {})
@@ -68,7 +70,7 @@ def _fits(condition: Condition, value: Any) -> bool:
         return value is MISSING or value is None or (isinstance(value, (str, list, dict)) and not value)
     if value is MISSING or operator == "exists":
         return value is not MISSING
-    if operator in ORDER:
+    if operator in _ORDER:
         return _is_ordered(value, operator, operand)
     if operator in PATTERNS:
         return isinstance(value, str) and _is_matched(value, operator, operand)
@@ -102,8 +104,7 @@ def _is_ordered(value: Any, operator: str, operand: Any) -> bool:
         value, operand = exact(value), exact(operand)
     elif is_number(value) or type(value) is not type(operand):
         return False
-    is_below, is_same = bool(value < operand), bool(value == operand)
-    return {"<": is_below, "<=": is_below or is_same, ">": not (is_below or is_same), ">=": not is_below}[operator]
+    return bool(_ORDER[operator](value, operand))
 
 
 def folded(text: str) -> str:

@@ -44,9 +44,9 @@ COLUMNS = {
     "chunk_type": "type",
     "parent_chunk_id": "parent",
 }
-RESERVED = frozenset(
-    ("and", "or", "not", "exists", "empty", "in", "contains", "any", "all", "between", "startswith", "like", "ilike")
-) | {"true", "false", "null"}
+# Operators that the text form writes as a word between a field and a value.
+WORDS = ("in", "contains", "any", "all", "between", "startswith", "like", "ilike")
+RESERVED = frozenset((*WORDS, "and", "or", "not", "exists", "empty", "true", "false", "null"))
 MAX_PATH_PARTS = 64
 SHOWN_CHARACTERS = 40
 WORD = re.compile(r"[^\W\d][\w-]*")
@@ -75,13 +75,11 @@ class Field:
     is_own: bool = False
 
     def __str__(self) -> str:
-        if self.is_row:
-            return (
-                f"@{ROW}.{'.'.join(_written(part, is_first=not number) for number, part in enumerate(self.path[1:]))}"
-            )
-        if self.is_own:
+        if self.kind is not None:
             return f"@{self.path[0]}"
-        return ".".join(_written(part, is_first=not number) for number, part in enumerate(self.path))
+        keys = self.path[1:] if self.is_row else self.path
+        written = ".".join(_written(key, is_first=not number) for number, key in enumerate(keys))
+        return f"@{ROW}.{written}" if self.is_row else written
 
     @property
     def kind(self) -> OwnKind | None:
@@ -224,16 +222,16 @@ def _checked_number(value: Number, place: str) -> Number:
     if isinstance(value, Decimal):
         if not value.is_finite():
             raise refusal(place, "not_finite")
-        if len(value.as_tuple().digits) > MAX_DIGITS or abs(value.adjusted()) > MAX_DIGITS:
-            raise refusal(place, "out_of_range", f"{MAX_DIGITS} digits")
-        return _plainest(value)
-    if abs(value) >= _TOO_LARGE:
+        is_too_long = len(value.as_tuple().digits) > MAX_DIGITS or abs(value.adjusted()) > MAX_DIGITS
+    else:
+        is_too_long = abs(value) >= _TOO_LARGE
+    if is_too_long:
         raise refusal(place, "out_of_range", f"{MAX_DIGITS} digits")
-    return int(value)
+    return _plainest(value) if isinstance(value, Decimal) else int(value)
 
 
 def _plainest(number: Decimal) -> Number:
-    """Return the int or float that has exactly this value; if none has, return the number unchanged."""
+    """Return the int or float that has exactly this value; if none has it, return the number unchanged."""
     if number == number.to_integral_value():
         return int(number)
     near = float(number)

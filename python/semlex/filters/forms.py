@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -35,21 +35,10 @@ from semlex.filters.tree import (
     node_of,
 )
 
-# What the operators of mappings are in the tree.
-COMPARISONS: dict[str, Operator] = {
-    "$eq": "==",
-    "$lt": "<",
-    "$lte": "<=",
-    "$gt": ">",
-    "$gte": ">=",
-    "$in": "in",
-    "$contains": "contains",
-    "$any": "any",
-    "$all": "all",
-    "$startswith": "startswith",
-    "$like": "like",
-    "$ilike": "ilike",
-}
+# Operators of mappings -> operators of the tree.
+_WORDED: tuple[Operator, ...] = ("in", "contains", "any", "all", "startswith", "like", "ilike")
+COMPARISONS: dict[str, Operator] = {"$eq": "==", "$lt": "<", "$lte": "<=", "$gt": ">", "$gte": ">="}
+COMPARISONS |= {f"${word}": word for word in _WORDED}
 NEGATIONS: dict[str, Operator] = {"$ne": "==", "$nin": "in"}
 SWITCHES: dict[str, Operator] = {"$exists": "exists", "$empty": "empty"}
 OF_FIELDS = (*COMPARISONS, *NEGATIONS, *SWITCHES, "$between", "$not")
@@ -85,19 +74,30 @@ class _Reader:
         except ValidationError as error:
             self.errors += error.errors
             return None
-        parts = []
+
+        def read(key: str, inner: object, at: str) -> FilterTree | None:
+            if key.startswith("$"):
+                return self._group(key, inner, at, depth)
+            field = own_field(COLUMNS[key], at) if key in COLUMNS else field_named(key, at)
+            return self._about(field, inner, at, depth)
+
+        return self._all(entries, place, read)
+
+    def _all(
+        self, entries: list[tuple[str, object]], place: str, read: Callable[[str, object, str], FilterTree | None]
+    ) -> FilterTree | None:
+        """Read every entry, by its key, value and place, and join the results with *and*."""
+        parts: list[FilterTree | None] = []
         for number, (key, inner) in enumerate(entries):
-            at = _below(place, key, number)
             try:
-                part = self._group(key, inner, at, depth) if key.startswith("$") else self._named(key, inner, at, depth)
+                parts.append(read(key, inner, _below(place, key, number)))
             except ValidationError as error:
                 self.errors += error.errors
-            else:
-                parts += [part] if part is not None else []
         return self._joined("and", parts, place)
 
-    def _joined(self, word: Any, parts: list[FilterTree], place: str) -> FilterTree | None:
-        return joined(word, parts, place) if parts and not self.errors else None
+    def _joined(self, word: Any, parts: list[FilterTree | None], place: str) -> FilterTree | None:
+        read = [part for part in parts if part is not None]
+        return joined(word, read, place) if read and not self.errors else None
 
     def _group(self, key: str, value: object, place: str, depth: int) -> FilterTree | None:
         if key not in OF_FILTERS:
@@ -110,11 +110,7 @@ class _Reader:
         if not isinstance(value, (list, tuple)) or not value:
             raise refusal(place, "wrong_type", "a list of filters, at least one", _shown(value))
         parts = [self.filter(one, f"{place}[{number}]", depth + 1) for number, one in enumerate(value)]
-        return self._joined(key[1:], [part for part in parts if part is not None], place)
-
-    def _named(self, key: str, value: object, place: str, depth: int) -> FilterTree | None:
-        field = own_field(COLUMNS[key], place) if key in COLUMNS else field_named(key, place)
-        return self._about(field, value, place, depth)
+        return self._joined(key[1:], parts, place)
 
     def _about(self, field: Field, value: object, place: str, depth: int) -> FilterTree | None:
         if isinstance(value, (list, tuple)):
@@ -125,20 +121,13 @@ class _Reader:
         are_operators = [key.startswith("$") for key, _ in entries]
         if any(are_operators) and not all(are_operators):
             raise refusal(place, "wrong_type", "a mapping of operators, or a mapping of names of fields", "both in one")
-        parts = []
-        for number, (key, inner) in enumerate(entries):
-            at = _below(place, key, number)
-            try:
-                part = (
-                    self._operator(field, key, inner, at, depth)
-                    if key.startswith("$")
-                    else self._about(_inside(field, key, at), inner, at, depth + 1)
-                )
-            except ValidationError as error:
-                self.errors += error.errors
-            else:
-                parts += [part] if part is not None else []
-        return self._joined("and", parts, place)
+
+        def read(key: str, inner: object, at: str) -> FilterTree | None:
+            if key.startswith("$"):
+                return self._operator(field, key, inner, at, depth)
+            return self._about(_inside(field, key, at), inner, at, depth + 1)
+
+        return self._all(entries, place, read)
 
     def _operator(self, field: Field, key: str, value: object, place: str, depth: int) -> FilterTree | None:
         if key in COMPARISONS:
@@ -222,7 +211,7 @@ def _plain(value: Any) -> Any:
 
 
 Filters = Mapping[str, Any] | FilterTree | str
-# A factor for what passes each filter.
+# Filters with the factor for the scores of chunks that pass each one.
 Boosts = Mapping[str, float] | Sequence[tuple[Filters, float]]
 
 

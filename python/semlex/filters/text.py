@@ -28,7 +28,7 @@ import math
 import re
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any
+from typing import Any, NoReturn
 
 from semlex.filters.fields import (
     MAX_DIGITS,
@@ -36,6 +36,7 @@ from semlex.filters.fields import (
     RESERVED,
     ROW,
     WORD,
+    WORDS,
     Field,
     checked_text,
     exact,
@@ -46,12 +47,11 @@ from semlex.filters.fields import (
     row_field,
     unquoted,
 )
-from semlex.filters.tree import MAX_BYTES, MAX_DEPTH, PLACE, FilterTree, between, condition, joined, negated
+from semlex.filters.tree import ALONE, MAX_BYTES, MAX_DEPTH, PLACE, FilterTree, between, condition, joined, negated
 
 SYMBOLS = ("==", "!=", "<=", ">=", "<", ">")
-WORDS = ("in", "contains", "any", "all", "between", "startswith", "like", "ilike")
 LITERALS = {"true": True, "false": False, "null": None}
-# What people write who come from another language.
+# Operators of other languages, and ours.
 HINTS = {"<>": "!=", "===": "==", "=~": "like", "!": "!=", "=>": ">=", "=<": "<="}
 _SPACE = re.compile(r"\s*")
 _TEXT = re.compile(r""""[^"\\]*(?:\\.[^"\\]*)*"|'[^'\\]*(?:\\.[^'\\]*)*'""", re.DOTALL)
@@ -85,7 +85,7 @@ class _Parser:
         self.position = 0
         self._skip()
 
-    def fail(self, expected: str, hint: str = "") -> Any:
+    def fail(self, expected: str, hint: str = "") -> NoReturn:
         raise refusal(self._column(), "syntax", f"expected {expected}{hint}")
 
     def _column(self) -> str:
@@ -140,10 +140,9 @@ class _Parser:
             if not self._has(")"):
                 self.fail("')', 'and' or 'or'")
             return inner
-        if self._has("exists"):
-            return condition(self._name(), "exists", None, column)
-        if self._has("empty"):
-            return condition(self._name(), "empty", None, column)
+        for word in ALONE:
+            if self._has(word):
+                return condition(self._name(), word, None, column)
         return self._condition()
 
     def _condition(self) -> FilterTree:
@@ -162,8 +161,7 @@ class _Parser:
         is_not = self._has("not")
         word = self._next()
         if word not in WORDS:
-            near = nearest(word, WORDS) if word.isidentifier() else ""
-            self.fail(_OPERATORS, near)
+            self.fail(_OPERATORS, nearest(word, WORDS) if word.isidentifier() else "")
         self._has(word)
         column = self._column()
         made = self._worded(field, word, column)
@@ -200,10 +198,10 @@ class _Parser:
         found = self._take(WORD) or (None if first else self._take(_DIGITS))
         if found is None:
             self.fail("the name of a field")
-        elif found[0].lower() in RESERVED:
+        if found[0].lower() in RESERVED:
             self.position = start
             self.fail("the name of a field; a key that is also a word of the filter language must be in quotes")
-        return found[0] if found else ""
+        return found[0]
 
     def _quoted(self) -> str | None:
         column = self._column()
@@ -212,7 +210,6 @@ class _Parser:
         found = self._take(_TEXT)
         if found is None:
             self.fail("a text with the same quotation mark at its beginning and end")
-            return None
         token = found[0]
         if token[0] == "'":
             token = f'"{_IN_SINGLE_QUOTES.sub(_to_double_quotes, token[1:-1])}"'
@@ -231,10 +228,10 @@ class _Parser:
         if number := self._take(_NUMBER):
             return _number(number, column)
         word = self._next()
-        if word in LITERALS:
-            self._has(word)
-            return LITERALS[word]
-        return self.fail(_A_VALUE, "; a text, and a date, must be in quotes" if word.isalnum() else "")
+        if word not in LITERALS:
+            self.fail(_A_VALUE, "; a text, and a date, must be in quotes" if word.isalnum() else "")
+        self._has(word)
+        return LITERALS[word]
 
     def _entry(self, depth: int) -> tuple[str, Any]:
         key = self._quoted()
@@ -242,7 +239,7 @@ class _Parser:
             self.fail("a key in quotes")
         if not self._has(":"):
             self.fail("':' and a value after the key")
-        return key or "", self._value(depth)
+        return key, self._value(depth)
 
     def _items(self, end: str, item: Callable[[], Any]) -> list[Any]:
         items: list[Any] = []

@@ -30,8 +30,8 @@ Operator = Literal[
 ORDER = ("<", "<=", ">", ">=")
 PATTERNS = ("startswith", "like", "ilike")
 LISTS = ("in", "any", "all")
-ALONE = ("exists", "empty")
-# What each of semlex's own fields can be asked, by the kind of its values; a metadata field can be asked everything.
+ALONE: tuple[Operator, ...] = ("exists", "empty")
+# Operators of semlex's own fields, by the kind of their values; a metadata field takes all operators.
 OPERATORS: dict[OwnKind, tuple[str, ...]] = {
     "text": ("==", *ORDER, "in", *ALONE, *PATTERNS),
     "texts": ("==", "contains", "any", "all", *ALONE),
@@ -110,7 +110,7 @@ class Group(FilterTree):
 
 @dataclass(frozen=True, slots=True)
 class Not(FilterTree):
-    """A filter that must not hold; `Not` also holds if the field is missing."""
+    """A filter that must not hold; so `Not` also holds if the field is missing."""
 
     part: Condition | Group
     depth: int = attribute(compare=False, repr=False)
