@@ -12,15 +12,14 @@ import numpy as np
 from semlex.errors import ConfigurationError
 from semlex.evaluation.evaluate import (
     Unit,
-    absent_notes,
     each,
     judged_id,
+    judged_queries,
     judged_unit,
+    notes_on,
     on_its_loop,
     searchable,
-    warning_notes,
 )
-from semlex.ingest.progress import Progress
 from semlex.types.confidence import ConfidenceCurve, CurveFigures
 from semlex.types.documents import utc_now
 from semlex.types.queries import MAX_TOP_K
@@ -32,7 +31,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semlex.evaluation.metrics import Judgements
+    from semlex.ingest.progress import Progress
     from semlex.retriever.postgres import PostgreSQLRetriever
+    from semlex.types.results import SearchMode
 
     Numbers = NDArray[np.float64]
     Truths = NDArray[np.bool_]
@@ -161,16 +162,6 @@ class CalibrationReport:
     warnings: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class _Hits:
-    """Cosines and relevance of one query's hits, and how many hits were not judged."""
-
-    cosines: list[float]
-    relevant: list[bool]
-    unjudged: int
-    mode: str
-
-
 @on_its_loop
 async def calibrate(
     retriever: PostgreSQLRetriever,
@@ -190,37 +181,31 @@ async def calibrate(
     check_range("folds", folds, 2)
     embedding, name = retriever.info.embedding, retriever.info.names.collection
     if retriever.embedder is None or embedding is None:
-        raise ConfigurationError("a calibration needs cosines; no embedding model is open, or no vectors are stored")
+        raise ConfigurationError(
+            "a calibration needs cosines, but the collection has no vectors or their embedding model is not open"
+        )
     if retriever.info.distance.name != "cosine":
         raise ConfigurationError(
             f"a calibration needs cosines, but collection {name!r} compares vectors by {retriever.info.distance.name}"
         )
-    texts = {query: text for query, text in queries.items() if judgements.get(query)}
+    texts, considered = judged_queries(queries, judgements)
     check_queries(len(texts))
-    considered = {query: judgements[query] for query in texts}
     unit = judged or await judged_unit(retriever, considered)
-    found: dict[str, _Hits] = {}
+    found: dict[str, list[tuple[float, str]]] = {}  # query -> cosine and judged id of each hit
+    modes: dict[str, SearchMode] = {}
     warnings: Counter[str] = Counter()
 
     async def ask(query: str) -> None:
         hits = await retriever.search(searchable(texts[query])[0], depth, rerank=False)
         warnings.update(set(hits.warnings))
-        own = considered[query]
-        with_cosine = [(hit.vector_score, judged_id(hit, unit)) for hit in hits if hit.vector_score is not None]
-        found[query] = _Hits(
-            [cosine for cosine, _ in with_cosine],
-            [own.get(identifier, 0) > 0 for _, identifier in with_cosine],
-            sum(identifier not in own for _, identifier in with_cosine),
-            hits.mode,
-        )
-        if progress is not None:
-            progress(Progress("search", len(found), len(texts), "queries"))
+        modes[query] = hits.mode
+        found[query] = [(hit.vector_score, judged_id(hit, unit)) for hit in hits if hit.vector_score is not None]
 
-    await each(texts, ask)
-    ordered = [found[query] for query in texts]
-    cosines = np.array([cosine for hits in ordered for cosine in hits.cosines], dtype=np.float64)
-    relevant = np.array([is_so for hits in ordered for is_so in hits.relevant], dtype=np.bool_)
-    numbers = np.repeat(np.arange(len(ordered)), [len(hits.cosines) for hits in ordered])
+    await each(texts, ask, progress)
+    cosines = np.array([cosine for query in texts for cosine, _ in found[query]], dtype=np.float64)
+    grades = [considered[query].get(identifier) for query in texts for _, identifier in found[query]]
+    relevant = np.array([grade is not None and grade > 0 for grade in grades], dtype=np.bool_)
+    numbers = np.repeat(np.arange(len(texts)), [len(found[query]) for query in texts])
     _refuse_too_few(int(relevant.sum()), len(relevant))
     slope, intercept = fitted(cosines, relevant)
     curve = ConfidenceCurve(
@@ -228,7 +213,7 @@ async def calibrate(
         intercept=intercept,
         identity_key=embedding.identity_key,
         model=embedding.model,
-        mode=Counter(hits.mode for hits in ordered).most_common(1)[0][0],
+        mode=Counter(modes[query] for query in texts).most_common(1)[0][0],
         depth=depth,
         queries=len(texts),
         pairs=len(cosines),
@@ -236,12 +221,12 @@ async def calibrate(
         learned_at=utc_now(),
         figures=cross_validated(cosines, relevant, numbers, folds),
     )
-    notes = [*await absent_notes(retriever, considered, unit), *warning_notes(retriever, warnings, len(texts))]
+    notes = await notes_on(retriever, considered, unit, warnings)
     if slope == 0:
         notes.append("a greater cosine does not mean more relevance here: every hit gets the same confidence")
     elif curve.figures.brier >= curve.figures.brier_base:
         notes.append("the confidences predict relevance no better than one value for all hits (Brier score)")
-    return CalibrationReport(curve, sum(hits.unjudged for hits in ordered), notes)
+    return CalibrationReport(curve, grades.count(None), notes)
 
 
 def check_queries(count: int) -> None:

@@ -62,7 +62,7 @@ def read_judged_set(
     judgements: Path | None = None,
     unanswerable: bool = False,
 ) -> JudgedSet:
-    """Read queries and judgements."""
+    """Read queries and judgements; without `unanswerable`, leave out queries that have no relevant document."""
     texts = read_queries(queries or _find(folder, QUERIES, "queries"))
     judged = read_judgements(judgements or _find(folder, QRELS, "judgements"))
     answerable = {query for query, documents in judged.items() if any(value > 0 for value in documents.values())}

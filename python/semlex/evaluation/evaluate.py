@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import wraps
+from itertools import count
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, cast, get_args
 
 import numpy as np
@@ -34,9 +35,9 @@ if TYPE_CHECKING:
 FUSIONS: tuple[FusionMethod, ...] = get_args(FusionMethod)
 RERANKED = "reranked"
 ROUTED = "routed"
-# They may ask a model for every search, so that they are not asked for deeper hits.
+# These may call a model for every search, so they get no second, deeper search.
 ONCE = (RERANKED, ROUTED)
-DEEP = 100  # depth of the recall: what a reranker, or a reader who pages on, could still find
+DEEP = 100  # depth of the recall: hits that a reranker, or a reader of further pages, could still find
 CONCURRENCY = 4  # searches under way at once: enough to keep the server and the model busy
 Unit = Literal["chunk", "document"]
 P = ParamSpec("P")
@@ -61,16 +62,20 @@ def on_its_loop(
 
 async def judged_unit(retriever: PostgreSQLRetriever, judgements: Judgements) -> Unit:
     """Return ``chunk`` if one of the judged ids is the id of a stored chunk, else ``document``."""
-    ids = list({document for judged in judgements.values() for document in judged})
+    ids = _judged_ids(judgements)
     for start in range(0, len(ids), _IDS_AT_ONCE):
         if await retriever.get(ids[start : start + _IDS_AT_ONCE]):
             return "chunk"
     return "document"
 
 
-async def absent_notes(retriever: PostgreSQLRetriever, judgements: Judgements, unit: Unit) -> list[str]:
-    """Return notes on judged ids that the collection lacks: they are never found, and lower every figure."""
-    judged = list(dict.fromkeys(document for found in judgements.values() for document in found))
+def _judged_ids(judgements: Judgements) -> list[str]:
+    return list(dict.fromkeys(document for judged in judgements.values() for document in judged))
+
+
+async def _absent_notes(retriever: PostgreSQLRetriever, judgements: Judgements, unit: Unit) -> list[str]:
+    """Return a note on judged ids that the collection lacks; no search finds them, which lowers every figure."""
+    judged = _judged_ids(judgements)
     present: set[str] = set()
     for start in range(0, len(judged), _IDS_AT_ONCE):
         ids = judged[start : start + _IDS_AT_ONCE]
@@ -83,8 +88,8 @@ async def absent_notes(retriever: PostgreSQLRetriever, judgements: Judgements, u
     known = await _paths(retriever, None) if unit == "document" else set()
     shown = [_with_suggestion(document, known) for document in absent[:_SHOWN]]
     more = f" and {len(absent) - _SHOWN:,} more" if len(absent) > _SHOWN else ""
-    count = "1 judged document is" if len(absent) == 1 else f"{len(absent):,} judged documents are"
-    return [f"{count} not in the collection: {', '.join(shown)}{more}"]
+    are = "1 judged document is" if len(absent) == 1 else f"{len(absent):,} judged documents are"
+    return [f"{are} not in the collection: {', '.join(shown)}{more}"]
 
 
 async def _paths(retriever: PostgreSQLRetriever, filters: FilterTree | None) -> set[str]:
@@ -155,8 +160,8 @@ class System:
 
     name: str  # ``vector``, ``keyword``, the name of a fusion, ``reranked`` or ``routed``
     values: dict[str, NDArray[np.float64]]  # measure -> one value a query, shape (queries,)
-    run: Run  # query -> document -> score: the results of a search for k, then what a search for 100 has besides
-    p: float | None  # two-sided, of the main measure against the better leg; None for that leg itself
+    run: Run  # query -> document -> score: the results of a search for k, then further ones of a search for 100
+    p: float | None  # two-sided, of the main measure against the baseline; None for the baseline
 
     def mean(self, measure: str) -> float | None:
         """Return the mean over the queries; None if this measure was not taken."""
@@ -215,14 +220,13 @@ async def evaluate(
     Raises:
         ConfigurationError: No query is judged, k is out of range, or `rerank` without a reranker.
     """
-    check_depth(k)
-    texts = {query: text for query, text in queries.items() if judgements.get(query)}
+    check_range("k", k, 1, MAX_TOP_K)
+    texts, considered = judged_queries(queries, judgements)
     if not texts:
         raise ConfigurationError("no query is judged: queries and judgements have no query ids in common")
     reranker = None if rerank is False else await retriever.open_reranker()
     if rerank and reranker is None:
-        raise ConfigurationError("to measure a reranker, name one with reranker_model=")
-    considered = {query: judgements[query] for query in texts}
+        raise ConfigurationError("to measure a reranker, name one (--reranker, reranker_model= in Python)")
     ways = ways_to_search(retriever, fusions, rerank=rerank)
     if route is not None:
         ways[ROUTED] = {"route": route, "rerank": None if RERANKED in ways else False}
@@ -231,31 +235,25 @@ async def evaluate(
     deep = max(k, DEEP)
     runs: dict[str, dict[str, dict[str, float]]] = {name: {query: {} for query in texts} for name in ways}
     warnings: Counter[str] = Counter()
-    done = 0
 
     async def ask(query: str) -> None:
-        nonlocal done
         text, cut = searchable(texts[query])
         found = {"the query is longer than a search accepts; its beginning was searched"} if cut else set()
         for name, options in ways.items():
             hits: list[SearchResult] = []
             for depth in (k,) if name in ONCE or deep == k else (k, deep):
-                with without_query_log():
-                    answer = await retriever.search(text, depth, **options)
+                answer = await retriever.search(text, depth, **options)
                 found.update(f"{name}: {warning}" for warning in answer.warnings)
                 if answer.route is not None:
                     routes[answer.route.kind] += 1
                 hits += answer
             runs[name][query] = ranked_scores(hits, unit)
         warnings.update(found)  # each once a query
-        done += 1
-        if progress is not None:
-            progress(Progress("search", done, len(texts), "queries"))
 
-    await each(texts, ask)
+    await each(texts, ask, progress)
     systems = _measured(runs, considered, k, deep)
     seen = {document for system in systems.values() for scores in system.run.values() for document in scores}
-    notes = [*await absent_notes(retriever, considered, unit), *warning_notes(retriever, warnings, len(texts))]
+    notes = await notes_on(retriever, considered, unit, warnings)
     if not any(document in seen for judged_ids in considered.values() for document in judged_ids):
         notes.append(
             "no search found a judged document: are the judged ids those of the collection's chunks, or paths of its "
@@ -285,7 +283,10 @@ def ways_to_search(
     if retriever.info.settings.keyword_engine != "none":
         legs.append("keyword")
     if not legs:
-        raise ConfigurationError("there is nothing to measure: no embedding model is open, and no keyword engine")
+        raise ConfigurationError(
+            "no search can be measured: the collection has no keyword engine, and it has no vectors or their embedding "
+            "model is not open"
+        )
     ways: dict[str, dict[str, Any]] = {leg: {"mode": leg, "rerank": False} for leg in legs}
     if len(legs) > 1:
         ways |= {name: {"mode": "hybrid", "fusion": name, "rerank": False} for name in fusions}
@@ -294,14 +295,12 @@ def ways_to_search(
     return ways
 
 
-def check_depth(k: int) -> None:
-    """Raise `ConfigurationError` if a search cannot return this many results."""
-    check_range("k", k, 1, MAX_TOP_K)
-
-
-def warning_notes(retriever: PostgreSQLRetriever, warnings: Counter[str], queries: int) -> list[str]:
-    """Return the searches' warnings (text -> number of queries), and a note on texts that the model cut."""
-    notes = [f"{count} of {queries} queries: {text}" for text, count in warnings.items()]
+async def notes_on(
+    retriever: PostgreSQLRetriever, judgements: Judgements, unit: Unit, warnings: Counter[str]
+) -> list[str]:
+    """Return notes on absent judged ids, on warnings of searches (text -> number of queries), and on cut texts."""
+    notes = await _absent_notes(retriever, judgements, unit)
+    notes += [f"{number} of {len(judgements)} queries: {text}" for text, number in warnings.items()]
     if cut := getattr(retriever.embedder, "documents_cut", 0):
         notes.append(f"{cut} texts exceed the model's limit: only their beginning was embedded")
     return notes
@@ -334,15 +333,28 @@ def _measured(runs: Mapping[str, Run], judgements: Judgements, k: int, deep: int
     }
 
 
-async def each(queries: Mapping[str, str], work: Callable[[str], Awaitable[None]]) -> None:
-    """Call `work` for every query, a few at a time; the first failure stops the rest."""
-    waiting = iter(list(queries))
+def judged_queries(queries: Mapping[str, str], judgements: Judgements) -> tuple[dict[str, str], Judgements]:
+    """Return the queries that have judgements, and their judgements."""
+    texts = {query: text for query, text in queries.items() if judgements.get(query)}
+    return texts, {query: judgements[query] for query in texts}
+
+
+async def each(
+    queries: Mapping[str, str],
+    work: Callable[[str], Awaitable[None]],
+    progress: Callable[[Progress], None] | None = None,
+) -> None:
+    """Call `work` for every query, a few at a time and without the query log; the first failure stops the rest."""
+    waiting, done = iter(list(queries)), count(1)
 
     async def worker() -> None:
         for query in waiting:
             await work(query)
+            if progress is not None:
+                progress(Progress("search", next(done), len(queries), "queries"))
 
-    workers = [asyncio.create_task(worker()) for _ in range(CONCURRENCY)]
+    with without_query_log():
+        workers = [asyncio.create_task(worker()) for _ in range(CONCURRENCY)]
     try:
         await asyncio.gather(*workers)
     finally:

@@ -11,19 +11,18 @@ import numpy as np
 from semlex.errors import ConfigurationError
 from semlex.evaluation.evaluate import (
     Unit,
-    absent_notes,
-    check_depth,
     each,
     judged_id,
+    judged_queries,
     judged_unit,
+    notes_on,
     on_its_loop,
     searchable,
-    warning_notes,
 )
 from semlex.evaluation.metrics import bootstrap_interval, discounts, ideal_gains, randomisation_p
-from semlex.ingest.progress import Progress
-from semlex.retriever.query_log import without_query_log
 from semlex.search.fusion import DEFAULT_VECTOR_WEIGHT
+from semlex.types.queries import MAX_TOP_K
+from semlex.validation import check_range
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,16 +30,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semlex.evaluation.metrics import Judgements
+    from semlex.ingest.progress import Progress
     from semlex.retriever.postgres import PostgreSQLRetriever
     from semlex.types.results import SearchMode, SearchResults
 
 WeightedFusion = Literal["score", "linear"]
 GRID = np.round(np.arange(21) * 0.05, 2)
-# Deep enough for the first ten of every weight. Of both legs' candidates a search returns as many as were asked of one,
-# and chosen by both parts: with half as many, nDCG@10 of one leg alone was off by 0.001 in one of three judged sets.
+# Deep enough for the first ten of every weight. A search returns as many hits as one leg has candidates, the best of
+# both: with half as many, nDCG@10 of one leg alone was off by 0.001 in one of three judged sets.
 CANDIDATES = 400
 FOLDS = 5
-# With fewer queries a weight that looks better by a few points is as likely luck; the advice is then not to change it.
+# With fewer queries, a gain of a few points may as well be luck; the advice is then to keep the default weight.
 MIN_QUERIES = 30
 MAX_P_VALUE = 0.05
 LEGS: tuple[SearchMode, ...] = ("keyword", "vector")
@@ -97,33 +97,31 @@ async def tune(
     judged: Unit | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> TuningReport:
-    """Suggest the weight of vector search in the fused score."""
-    texts = {query: text for query, text in queries.items() if judgements.get(query)}
+    """Suggest a weight of vector search for the fused score, by searching every query once; nothing is stored."""
+    texts, considered = judged_queries(queries, judgements)
     if min(folds, len(texts)) < 2:  # noqa: PLR2004 - nothing could be held out
         raise ConfigurationError(f"tuning needs at least 2 folds and 2 judged queries; got {folds} and {len(texts)}")
-    check_depth(k)
+    check_range("k", k, 1, MAX_TOP_K)
     if retriever.embedder is None or retriever.info.embedding is None:
-        raise ConfigurationError("tuning needs both searches; no embedding model is open, or no vectors are stored")
+        raise ConfigurationError(
+            "tuning needs vector search, but the collection has no vectors or their embedding model is not open"
+        )
     if retriever.info.settings.keyword_engine == "none":
-        raise ConfigurationError("tuning needs both searches; the collection was made without a keyword engine")
+        raise ConfigurationError("tuning needs keyword search, but the collection was made without a keyword engine")
     # Some embedders declare what suits them.
     usual = getattr(retriever.embedder, "fusion_weight", DEFAULT_VECTOR_WEIGHT)
-    considered = {query: judgements[query] for query in texts}
     unit = judged or await judged_unit(retriever, considered)
     found: dict[str, Parts] = {}
 
     async def ask(query: str) -> None:
         found[query] = await search_parts(retriever, searchable(texts[query])[0], fusion, max(k, CANDIDATES), unit)
-        if progress is not None:
-            progress(Progress("search", len(found), len(texts), "queries"))
 
-    await each(texts, ask)
+    await each(texts, ask, progress)
     values = np.array([ndcg_by_weight(found[query], considered[query], k) for query in texts])
     legs = np.array([ndcg_of_legs(found[query], considered[query], k) for query in texts])
     warnings = Counter(warning for parts in found.values() for warning in set(parts.warnings))
     report = choose_weight(values, legs, fusion=fusion, k=k, default=usual, folds=folds)
-    absent = await absent_notes(retriever, considered, unit)
-    return replace(report, warnings=[*absent, *warning_notes(retriever, warnings, len(texts))])
+    return replace(report, warnings=await notes_on(retriever, considered, unit, warnings))
 
 
 async def search_parts(
@@ -131,22 +129,20 @@ async def search_parts(
 ) -> Parts:
     """Return one query's candidates with the two parts of their fused scores."""
     if fusion == "linear":
-        with without_query_log():
-            legs = [await retriever.search(text, candidates, mode=mode, rerank=False) for mode in LEGS]
+        legs = [await retriever.search(text, candidates, mode=mode, rerank=False) for mode in LEGS]
         judged = {hit.id: judged_id(hit, unit) for leg in legs for hit in leg}
         parts = linear_parts([_leg_scores(leg) for leg in legs])
         warnings = [warning for leg in legs for warning in leg.warnings]
         return replace(parts, ids=[judged[chunk] for chunk in parts.ids], warnings=warnings)
-    with without_query_log():
-        hits = await retriever.search(
-            text,
-            candidates,
-            mode="hybrid",
-            fusion=fusion,
-            tuning={"candidates": candidates},
-            weights={"vector": DEFAULT_VECTOR_WEIGHT},  # any that leaves something of both parts
-            rerank=False,
-        )
+    hits = await retriever.search(
+        text,
+        candidates,
+        mode="hybrid",
+        fusion=fusion,
+        tuning={"candidates": candidates},
+        weights={"vector": DEFAULT_VECTOR_WEIGHT},  # any that leaves something of both parts
+        rerank=False,
+    )
     ids = [judged_id(hit, unit) for hit in hits]
     by_leg = [[hit.keyword_rank for hit in hits], [hit.vector_rank for hit in hits]]
     ranks = np.array(by_leg, dtype=np.float64)  # None becomes NaN
@@ -175,12 +171,8 @@ def linear_parts(legs: Sequence[Mapping[str, float]]) -> Parts:
     for leg in legs:
         least, greatest = min(leg.values(), default=0.0), max(leg.values(), default=0.0)
         width = greatest - least
-        parts.append(
-            np.array(
-                [((leg[name] - least) / width if width else 1.0) if name in leg else 0.0 for name in ids],
-                dtype=np.float64,
-            )
-        )
+        scaled = {name: (score - least) / width if width else 1.0 for name, score in leg.items()}
+        parts.append(np.array([scaled.get(name, 0.0) for name in ids], dtype=np.float64))
     keyword, vector = parts
     by_leg = [{name: rank for rank, name in enumerate(leg, start=1)} for leg in legs]
     ranks = np.array([[found.get(name, np.nan) for name in ids] for found in by_leg], dtype=np.float64)

@@ -325,7 +325,7 @@ async def test_what_cannot_be_measured_is_refused(database_url):
     async with PostgreSQLRetriever(database_url, "none", "none", collection="refused") as retriever:
         await retriever.add_texts(["a key"], ids=["d"])
         for work, given_set, options, words in (
-            (tune, both, {}, "both searches"),
+            (tune, both, {}, "needs vector search"),
             (tune, (queries, judgements), {}, "2 judged queries"),
             (evaluate, (queries, {"other": {"d": 1}}), {}, "no query is judged"),
             (evaluate, both, {"k": 0}, "k must be"),
