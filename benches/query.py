@@ -24,8 +24,8 @@ def run(bench: Bench, *, quick: bool, state: Path, device: str | None = None) ->
     """Takes the figure."""
     from benches.baselines.qwen3_cards import EmbeddingCard
     from benches.embed import MIN_COSINE
-    from semlex.embedding.base import DEFAULT_INSTRUCTION
     from semlex.embedding.qwen3 import Qwen3EmbeddingEncoder
+    from semlex.models.model_names import DEFAULT_INSTRUCTION
 
     folder = qwen3_shape.write_model(state, "embedder", quick=quick)
     device = device or "cpu"

@@ -74,7 +74,7 @@ def test_edges_pieces_without_end_and_ids(two):
     texts += ["x" * length for length in range(85, 110)]
     assert_equal(two, texts, offsets=False)
     ours, theirs = two
-    assert ours.end_ids() == theirs.end_ids()
+    assert ours.frame() == theirs.frame()
     for token in ("<s>", "▁", "<0x0A>", "?!?!?!"):
         assert ours.token_id(token) == theirs.token_id(token)
 

@@ -203,9 +203,9 @@ def test_other_files_of_the_kind_and_their_ends():
     begins = {**ends, "single": ends["single"][::-1]}
     for processor in (ends, begins, {"type": "Sequence", "processors": [begins]}, None):
         ours, theirs = pair(on_disk.edited({"post_processor": processor}))
-        assert ours.end_ids() == theirs.end_ids()
+        assert ours.frame() == theirs.frame()
     (ours, _) = pair(on_disk.content())
-    assert ours.end_ids() == [ours.token_id(on_disk.END_TOKEN)]
+    assert ours.frame() == ([], [ours.token_id(on_disk.END_TOKEN)])
     assert ours.token_id("no such token") is None
 
 

@@ -127,12 +127,12 @@ def test_streams_and_servers_that_are_hostile(monkeypatch):
     with monkeypatch.context() as limited:
         limited.setattr(chat, "Limits", lambda **options: Limits(max_bytes=100_000, **options))
         with served(lambda _: endless) as (_, model):
-            assert "more than the 100000 bytes" in str(refused(model))
+            assert "more than the limit of 100000 bytes" in str(refused(model))
     fault = Reply(json.dumps(completion("x" * 10_000_000)).encode())
     with (
         chat_server(lambda _: "", [lambda *_: fault]) as double,
         closing(chat_at(double)) as small,
-        pytest.raises(ModelServerError, match="more than the 4194304 bytes that are read"),
+        pytest.raises(ModelServerError, match="more than the limit of 4194304 bytes"),
     ):
         small.complete([{"role": "user", "content": "?"}])
 

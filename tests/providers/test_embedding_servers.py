@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from semlex import PostgreSQLRetriever, _core
-from semlex.embedding.base import DEFAULT_INSTRUCTION, Embedder
+from semlex.embedding.base import Embedder
 from semlex.embedding.remote import GeminiEmbedder, OpenAIEmbedder, read_vector
 from semlex.errors import ConfigurationError, ModelError, ModelMismatchError, ModelServerError, ValidationError
 from semlex.models import tokenizer
 from semlex.models.files import find_model
+from semlex.models.model_names import DEFAULT_INSTRUCTION
 from semlex.models.tokenizer import WordCounter
 from tests.support import tokenizers_on_disk
 from tests.support.embedding_servers import DIMENSIONS, LINES, TEXTS, all_expected, expected, gemini, openai
@@ -163,8 +164,8 @@ WRONG = [
     (lambda content: content["data"].pop() and None, "lacks the vectors of rows 2 of the request"),
     (lambda content: content["data"].pop(0) and None, "lacks the vectors of rows 0 of the request"),
     (lambda content: content.update(data=[]), "lacks the vectors of rows 0, 1, 2"),
-    (entry(1, index=0), "two vectors for the same text"),
-    *((entry(1, index=index), "a vector for none of them") for index in (7, -1, "1", None, 1.0)),
+    (entry(1, index=0), "two vectors with the index 0"),
+    *((entry(1, index=index), "a vector whose index is not") for index in (7, -1, "1", None, 1.0)),
     *((entry(1, embedding=one), "row 1 of the request is not numbers") for one in NO_NUMBERS),
     (lambda content: content.update(data={}), "no list of embeddings"),
     (lambda content: content.update(data=[1, 2, 3]), "no list of embeddings"),
@@ -185,8 +186,8 @@ def test_answers_that_cannot_be_used(embeddings, embedder_at):
         ([float("nan")] * DIMENSIONS, ModelError, "row 1 is not finite"),
         ([1e300] * DIMENSIONS, ModelError, "row 1 is not finite"),
         ([0] * DIMENSIONS, ModelError, "row 1 is all zero"),
-        ([1.0] * (DIMENSIONS - 1), ModelMismatchError, "dimension 7, and 8 before"),
-        ([], ModelMismatchError, "dimension 0, and 8 before"),
+        ([1.0] * (DIMENSIONS - 1), ModelMismatchError, "dimension 7 after vectors of dimension 8"),
+        ([], ModelMismatchError, "dimension 0 after vectors of dimension 8"),
     ):
         numbers = [float("inf") if value == 1e300 else value for value in values]
         for sent in (values, base64.b64encode(np.array(numbers, dtype="<f4").tobytes()).decode()):

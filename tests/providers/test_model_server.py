@@ -338,7 +338,7 @@ def test_answers_that_are_not_json_or_too_large(server, double, monkeypatch):
     double.requests.clear()
     monkeypatch.setattr(module, "MAX_ANSWER_BYTES", 10_000)
     double.then(raw(json.dumps("x" * 20_000).encode()))
-    assert "more than the 10000 bytes" in str(refused(server))
+    assert "more than the limit of 10000 bytes" in str(refused(server))
     assert len(double.requests) == 1
     double.then(raw(json.dumps("x" * 9_000).encode()))
     assert server.post("/x", {"input": []}) == "x" * 9_000

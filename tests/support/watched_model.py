@@ -30,7 +30,7 @@ def sizes_of_passes(monkeypatch):
 
 def opened(folder, attention="watched", *, precision="float32", batch_size=64, token_budget=None, head="none"):
     chosen = {"batch_size": batch_size, "token_budget": token_budget, "attention": attention}
-    return Transformer(folder, head=head, purpose="test", device="cpu", precision=precision, **chosen)
+    return Transformer(folder, head=head, device="cpu", precision=precision, **chosen)
 
 
 def token_rows(lengths):

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModel, AutoTokenizer
 
-from semlex.embedding.base import DEFAULT_INSTRUCTION, Embedder
+from semlex.embedding.base import Embedder
 from semlex.embedding.qwen3 import Qwen3EmbeddingEncoder
 from semlex.errors import ConfigurationError, ModelError, ModelMismatchError, ModelNotFoundError, ValidationError
+from semlex.models.model_names import DEFAULT_INSTRUCTION
 from tests.support import tiny_qwen3
 from tests.support.watched_model import sizes_of_passes
 
@@ -291,7 +292,10 @@ def test_out_of_range_parameters(folder, options, message):
     ("tokenizer", "message"),
     [
         ({"special_tokens": ["<|im_end|>"], "end_token": None}, r"lacks <\|endoftext\|>"),
-        ({"end_token": "<|im_end|>"}, r"closes a text with token ids \[\d+\]; expected <\|endoftext\|>"),
+        (
+            {"end_token": "<|im_end|>"},
+            r"adds the token ids \[\] before and \[\d+\] after a text; expected only",
+        ),
     ],
 )
 def test_a_tokenizer_without_the_trained_end_token_is_refused(tmp_path, tokenizer, message):

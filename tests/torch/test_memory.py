@@ -123,7 +123,7 @@ def test_one_line_says_that_memory_ran_out(folder, caplog):
     Watched.look = look
     for _ in range(2):
         model.last_hidden(token_rows([10] * 8))
-    assert caplog.messages == [f"{folder.name}: memory of cpu ran out; its passes hold at most 20 tokens from now on"]
+    assert caplog.messages == [f"{folder.name}: memory of cpu ran out; batches have at most 20 tokens from now on"]
     assert batches == [8, 4, *[2] * 8]
     assert (model.report.token_budget, model.report.token_budget_reason) == (20, "memory ran out")
 

@@ -98,7 +98,7 @@ def test_scores_come_back_in_input_order(folder, card):
 
 
 def test_exact_scores_whatever_the_device_would_choose(folder, card, monkeypatch):
-    monkeypatch.setattr("semlex.models.local.device._automatic_precision", lambda device: "bfloat16")
+    monkeypatch.setattr("semlex.models.local.device._automatic_precision", lambda device: ("bfloat16", "as told"))
     texts = ["an index finds rows", "the lazy dog", "数据库"]
     exact = opened(folder, dtype=None, exact=True)
     hasty = opened(folder, dtype=None)

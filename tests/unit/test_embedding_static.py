@@ -17,6 +17,7 @@ from semlex.embedding import base, static
 from semlex.embedding.base import Embedder, EmbedderIdentity, check_vectors
 from semlex.embedding.static import StaticEmbedder
 from semlex.errors import MissingExtraError, ModelError, ModelMismatchError, ModelNotFoundError, ValidationError
+from semlex.models import files
 from semlex.models.tokenizer import CutTexts
 from semlex.testing import HashEmbedder
 
@@ -187,7 +188,8 @@ def test_a_file_that_is_not_the_pinned_one_is_refused(monkeypatch, name):
 def test_a_package_that_is_missing_is_named(monkeypatch, tiny_folder):
     find = static.find_spec
     for package, model in (("wordllama", "static"), ("model2vec", str(tiny_folder))):
-        monkeypatch.setattr(static, "find_spec", lambda name, gone=package: None if name == gone else find(name))
+        for module in (static, files):
+            monkeypatch.setattr(module, "find_spec", lambda name, gone=package: None if name == gone else find(name))
         with pytest.raises(MissingExtraError, match=rf"{package}.*semlex\[local\]"):
             StaticEmbedder(model)
 

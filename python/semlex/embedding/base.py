@@ -6,20 +6,23 @@ import hashlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
 from semlex import _core
 from semlex.errors import ModelError, ModelMismatchError
+from semlex.forks import new_rlock
 from semlex.models.model_names import bare_name
-from semlex.models.tokenizer import TokenCounter, WordCounter
+from semlex.models.tokenizer import CutTexts, TokenCounter, WordCounter
 from semlex.validation import check_texts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
+
+    from semlex.models.files import ModelFolder
 
 
 # A float32 vector that was normalised in float64 has a norm within 1e-6 of 1; the bound leaves room for vectors that a
@@ -29,9 +32,6 @@ UNIT_NORM_TOLERANCE = 5e-3
 # words share few words with their answers, so a transformer that fits them needs more than half of the score.
 FITTED_FUSION_WEIGHT = 0.6
 TRANSFORMER_FUSION_WEIGHT = 0.7
-# The task of Qwen3-Embedding's card; English also for other languages, since most of the training tasks were written in
-# English.
-DEFAULT_INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +152,58 @@ class CheckedEmbedder(ABC):
         """Return the token counter of the model."""
 
 
+Counter = TypeVar("Counter", bound=TokenCounter)
+
+
+class LocalEmbedder(CheckedEmbedder, Generic[Counter]):
+    """Base class of embedders with a transformer on this machine; tokenizer and identity are read at first use."""
+
+    def __init__(self, folder: ModelFolder) -> None:
+        self._folder = folder
+        self._tokenizer: Counter | None = None
+        self._identity: EmbedderIdentity | None = None
+        self._cut = {True: CutTexts("queries", folder.name), False: CutTexts("texts", folder.name)}
+        # Held while the model or its tokenizer is opened, never while it computes.
+        self._opening = new_rlock()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._folder.name!r})"
+
+    @property
+    def identity(self) -> EmbedderIdentity:
+        """Return what the vectors depend on; may load the model."""
+        with self._opening:
+            if self._identity is None:
+                self._identity = self._read_identity()
+            return self._identity
+
+    @property
+    def documents_cut(self) -> int:
+        """Return how many documents so far were longer than the model reads; only their beginnings were embedded."""
+        return self._cut[False].count
+
+    def _open_tokenizer(self) -> Counter:
+        with self._opening:
+            if self._tokenizer is None:
+                self._tokenizer = self._read_tokenizer()
+            return self._tokenizer
+
+    @abstractmethod
+    def _read_identity(self) -> EmbedderIdentity: ...
+
+    @abstractmethod
+    def _read_tokenizer(self) -> Counter: ...
+
+
+def check_length(wanted: int | None, found: int, model: str, minimum: int = 1) -> None:
+    """Refuse a configured length of vectors that exceeds the length of the model's vectors."""
+    if wanted is not None and wanted > found:
+        raise ModelMismatchError(
+            f"dimensions={wanted} was configured, but {model} makes vectors of {found}; use {minimum} to {found}, or "
+            "the model that the collection was made with"
+        )
+
+
 def check_vectors(
     vectors: NDArray[np.float32], *, rows: int, dimensions: int, model: str, normalised: bool = True
 ) -> NDArray[np.float32]:
@@ -176,7 +228,7 @@ def check_vectors(
     _refuse(~np.isfinite(norms), norms, model, "not finite", "a higher precision may help: dtype='float32'")
     _refuse(norms == 0.0, norms, model, "all zero", "the text contains nothing that the model knows")
     if normalised:
-        _refuse(np.abs(norms - 1.0) > UNIT_NORM_TOLERANCE, norms, model, "not of norm 1", "normalise it")
+        _refuse(np.abs(norms - 1.0) > UNIT_NORM_TOLERANCE, norms, model, "not of norm 1", "scale it to norm 1")
     return checked
 
 

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from semlex.embedding.base import TRANSFORMER_FUSION_WEIGHT, CheckedEmbedder, EmbedderIdentity, unit_vectors
+from semlex.embedding.base import TRANSFORMER_FUSION_WEIGHT, EmbedderIdentity, LocalEmbedder, check_length, unit_vectors
 from semlex.embedding.sentence_transformers import digest_recipe, own_prompt, pooling_in, read_modules
-from semlex.errors import ConfigurationError, ModelError, ModelMismatchError
-from semlex.forks import new_rlock
+from semlex.errors import ConfigurationError, ModelError
 from semlex.models.files import ModelFolder, digest_weights, find_cached, find_model
 from semlex.models.local.onnx_model import Batch, OnnxModel, require_onnx
 from semlex.models.model_names import KNOWN_MODELS, ONNX_PREFIX, WEIGHTS_WHEEL, companions, known_prompts, split_name
-from semlex.models.tokenizer import CutTexts, TextTokenizer, open_tokenizer
+from semlex.models.tokenizer import TextTokenizer, open_tokenizer
 from semlex.validation import check_range
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ POOLINGS = ("cls", "mean", "lasttoken")
 PROBE = "dimension"
 
 
-class OnnxEmbedder(CheckedEmbedder):
+class OnnxEmbedder(LocalEmbedder[TextTokenizer]):
     """Embed with an ONNX file of an encoder, on the CPU.
 
     The constructor finds the model; the file is loaded at first use. No code of the model is run and no network is
@@ -76,19 +75,19 @@ class OnnxEmbedder(CheckedEmbedder):
             raise ConfigurationError(f"pooling must be one of {', '.join(POOLINGS)} or None; got {pooling!r}")
         self._wanted_file = split_name(model_name)[1]
         folder = find_model(model_name, revision=revision, allow_download=allow_download, weights="onnx")
+        super().__init__(folder)
         prompts = {True: query_prompt, False: document_prompt}
-        self._folder = folder
         self._pooling = pooling or _pooling(folder)
         wanted = (WHOLE_OUTPUT,) if self._pooling == WHOLE_OUTPUT else TOKEN_OUTPUTS
         self._model = OnnxModel(folder, self._wanted_file, wanted)
-        self._prompts = {is_query: _prompt(folder, given, is_query=is_query) for is_query, given in prompts.items()}
+        self._prompts = {
+            is_query: own_prompt(folder, is_query=is_query) or known_prompts(folder.name)[is_query]
+            if given is None
+            else given
+            for is_query, given in prompts.items()
+        }
         self._wanted = dimensions
         self._length = 0
-        self._tokenizer: TextTokenizer | None = None
-        self._identity: EmbedderIdentity | None = None
-        self._cut = {True: CutTexts("queries", folder.name), False: CutTexts("texts", folder.name)}
-        # Held while the model or its tokenizer is opened, never while it computes.
-        self._opening = new_rlock()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._folder.name!r}, {self._model.file})"
@@ -103,34 +102,25 @@ class OnnxEmbedder(CheckedEmbedder):
         """Whether the file's int8 scales depend on the input (dynamic quantization); loads the model."""
         return self._model.is_quantised
 
-    @property
-    def identity(self) -> EmbedderIdentity:
-        """What the vectors depend on; loads the model."""
-        with self._opening:
-            if self._identity is None:
-                named = "" if self._wanted_file is None else f"#{self._wanted_file}"
-                self._identity = EmbedderIdentity(
-                    model=f"{ONNX_PREFIX}{self._folder.name}{named}",
-                    revision=f"{self._folder.revision}+{self._recipe()}",
-                    dimensions=self.dimensions,
-                    instruction=self._prompts[True] or None,
-                    pooling=self._pooling,
-                    normalised=True,
-                )
-            return self._identity
+    def _read_identity(self) -> EmbedderIdentity:
+        named = "" if self._wanted_file is None else f"#{self._wanted_file}"
+        return EmbedderIdentity(
+            model=f"{ONNX_PREFIX}{self._folder.name}{named}",
+            revision=f"{self._folder.revision}+{self._recipe()}",
+            dimensions=self.dimensions,
+            instruction=self._prompts[True] or None,
+            pooling=self._pooling,
+            normalised=True,
+        )
 
     @property
     def dimensions(self) -> int:
         """Length of a vector; loads the model."""
         with self._opening:
             if not self._length:
-                self._length = self._forward([PROBE], is_query=False).shape[1]
-                if self._wanted is not None and self._wanted > self._length:
-                    found, self._length = self._length, 0
-                    raise ModelMismatchError(
-                        f"dimensions={self._wanted} was configured, but {self._folder.name} makes vectors of {found}; "
-                        f"use 1 to {found}, or the model that the collection was made with"
-                    )
+                found = self._forward([PROBE], is_query=False).shape[1]
+                check_length(self._wanted, found, self._folder.name)
+                self._length = found
             return self._wanted or self._length
 
     @property
@@ -138,11 +128,6 @@ class OnnxEmbedder(CheckedEmbedder):
         """Maximum tokens of a text that are read, without those the model adds; None if its files do not say."""
         head, tail = self._open_tokenizer().frame()
         return self._model.max_tokens(len(head) + len(tail))
-
-    @property
-    def documents_cut(self) -> int:
-        """Number of documents so far that were longer than the model reads; only their beginnings were embedded."""
-        return self._cut[False].count
 
     def close(self) -> None:
         """Release the model and its memory; a second call does nothing."""
@@ -199,17 +184,8 @@ class OnnxEmbedder(CheckedEmbedder):
                 digest_weights(digest, self._folder.path, path)
         return digest.hexdigest()[:12]
 
-    def _open_tokenizer(self) -> TextTokenizer:
-        with self._opening:
-            if self._tokenizer is None:
-                self._tokenizer = open_tokenizer(self._folder)
-            return self._tokenizer
-
-
-def _prompt(folder: ModelFolder, given: str | None, *, is_query: bool) -> str:
-    if given is not None:
-        return given
-    return own_prompt(folder, is_query=is_query) or known_prompts(folder.name)[is_query]
+    def _read_tokenizer(self) -> TextTokenizer:
+        return open_tokenizer(self._folder)
 
 
 def _pooling(folder: ModelFolder) -> str:
@@ -232,7 +208,7 @@ def _pooling(folder: ModelFolder) -> str:
     )
 
 
-# A new collection takes it if embedding is estimated to take no longer.
+# A new collection uses the light model if embedding is estimated to take no longer than this.
 MAX_LIGHT_SECONDS = 30.0
 # English text has about so many bytes a token; marked up files have more, so that estimates are rather too long.
 BYTES_PER_TOKEN = 4

@@ -44,7 +44,7 @@ class EmbedderProbe:
             return None
         made = _vector(await self._executor.documents(self._embedder.embed_documents, [TEXT]))
         if made is None:
-            return None  # its first use says what is wrong with its vectors
+            return None  # the first use of the model reports what is wrong with its vectors
         stored = b64encode(made.astype("<f4").tobytes()).decode()
         self._passed.add(stored)
         return stored
@@ -56,19 +56,19 @@ class EmbedderProbe:
         made = _vector(await self._executor.query(self._embedder.embed_documents, [TEXT], model=self._embedder))
         before = restored(stored)
         if made is None or len(made) != len(before):
-            return None  # its first use says what is wrong with its vectors
+            return None  # as above
         if (cosine := _cosine(made, before)) < MIN_COSINE:
             return ModelMismatchError(
                 f"{model} now makes vectors that differ from those of collection {collection!r} (cosine {cosine:.3f} "
                 "for the same text): the weights behind this name have changed. Use the old weights, or make "
-                f"new vectors: semlex models set --collection {collection}"
+                f"new vectors: semlex models set MODEL --collection {collection}"
             )
         self._passed.add(stored)
         if cosine < EQUAL:
             note = (
                 f"{model} now makes slightly different vectors than those of collection {collection!r} (cosine "
-                f"{cosine:.4f} for the same text): its precision or server may have changed; if results are worse, "
-                f"embed the texts again: semlex models set --collection {collection}"
+                f"{cosine:.4f} for the same text): its precision or server may have changed; if results are "
+                "worse, go back to the earlier precision or server, or index the texts into a new collection"
             )
             self.notes.append(note)
             logger.warning("%s", note)

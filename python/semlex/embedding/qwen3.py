@@ -13,20 +13,19 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from semlex.embedding.base import (
-    DEFAULT_INSTRUCTION,
     FITTED_FUSION_WEIGHT,
-    CheckedEmbedder,
     EmbedderIdentity,
+    LocalEmbedder,
+    check_length,
     check_vectors,
     normalise,
 )
-from semlex.errors import ConfigurationError, ModelError, ModelMismatchError
-from semlex.forks import new_lock
+from semlex.errors import ConfigurationError, ModelError
 from semlex.models.files import find_model
 from semlex.models.local.device import require_torch
 from semlex.models.local.transformer import MAX_ROWS, RuntimeReport, Transformer, check_config
-from semlex.models.model_names import DEFAULT_EMBEDDING_MODEL
-from semlex.models.tokenizer import CutTexts, TextTokenizer, TokenRows, open_tokenizer
+from semlex.models.model_names import DEFAULT_EMBEDDING_MODEL, DEFAULT_INSTRUCTION
+from semlex.models.tokenizer import TextTokenizer, TokenRows, open_tokenizer
 from semlex.validation import check_range
 
 if TYPE_CHECKING:
@@ -36,12 +35,12 @@ if TYPE_CHECKING:
 
 
 END_TOKEN = "<|endoftext|>"  # noqa: S105 (not a password)
-# Texts whose tokens are made at once: enough of them that rows of like length go together and little memory is held.
+# Texts that are tokenized together: enough to batch rows of similar length, few enough to hold little memory.
 WINDOW_TEXTS = 2_048
 MIN_DIMENSIONS = 32  # the shortest leading part that the models were trained for
 
 
-class Qwen3EmbeddingEncoder(CheckedEmbedder):
+class Qwen3EmbeddingEncoder(LocalEmbedder[TextTokenizer]):
     """Embed with a model of the Qwen3-Embedding family.
 
     The constructor finds the model and reads its config, and fails if the model is missing; the weights are loaded at
@@ -96,10 +95,10 @@ class Qwen3EmbeddingEncoder(CheckedEmbedder):
             raise ConfigurationError("instruction must not be blank; leave it out (None) for the one on the model card")
         require_torch("Qwen3 embedding")
         folder = find_model(model_name, revision=revision, allow_download=allow_download)
+        super().__init__(folder)
         self._transformer = Transformer(
             folder,
             head="none",
-            purpose="Qwen3 embedding",
             device=device,
             precision=dtype,
             batch_size=batch_size,
@@ -107,30 +106,31 @@ class Qwen3EmbeddingEncoder(CheckedEmbedder):
             attention=attn,
         )
         self._max_length = max_length
-        self._prompt = f"Instruct: {instruction or DEFAULT_INSTRUCTION}\nQuery:"
-        self._tokenizer: TextTokenizer | None = None
-        self._opening: NDArray[np.int64] | None = None
+        self._instruction = instruction or DEFAULT_INSTRUCTION
+        self._prompt = f"Instruct: {self._instruction}\nQuery:"
+        self._prompt_start: NDArray[np.int64] | None = None
         self._end_id = -1
-        self._lock = new_lock()
-        self._cut = {True: CutTexts("queries", folder.name), False: CutTexts("texts", folder.name)}
-        self._identity = EmbedderIdentity(
-            model=folder.name,
-            revision=folder.revision,
-            dimensions=_checked_dimensions(dimensions, check_config(folder, max_length), folder.name),
-            instruction=instruction or DEFAULT_INSTRUCTION,
-            pooling="last-token",
-            normalised=normalize_embeddings,
-        )
+        hidden = check_config(folder, max_length)
+        if dimensions is not None:
+            check_range("dimensions", dimensions, min(MIN_DIMENSIONS, hidden), 1 << 16)
+        check_length(dimensions, hidden, folder.name, MIN_DIMENSIONS)
+        self._length = dimensions or hidden
+        self._is_unit = normalize_embeddings
 
-    @property
-    def identity(self) -> EmbedderIdentity:
-        """Return the identity, which says what the vectors depend on."""
-        return self._identity
+    def _read_identity(self) -> EmbedderIdentity:
+        return EmbedderIdentity(
+            model=self._folder.name,
+            revision=self._folder.revision,
+            dimensions=self._length,
+            instruction=self._instruction,
+            pooling="last-token",
+            normalised=self._is_unit,
+        )
 
     @property
     def dimensions(self) -> int:
         """Return the length of a vector."""
-        return self._identity.dimensions
+        return self._length
 
     @property
     def least_dimensions(self) -> int:
@@ -141,11 +141,6 @@ class Qwen3EmbeddingEncoder(CheckedEmbedder):
     def max_tokens(self) -> int:
         """Return the maximum tokens of a text that are read, without the end token."""
         return self._max_length - 1
-
-    @property
-    def documents_cut(self) -> int:
-        """Return how many documents so far were longer than ``max_length``."""
-        return self._cut[False].count
 
     @property
     def report(self) -> RuntimeReport | None:
@@ -161,8 +156,7 @@ class Qwen3EmbeddingEncoder(CheckedEmbedder):
         prompt = self._prompt_ids() if is_query else None
         prompted = [self._prompt + text for text in texts] if is_query else texts
         windows = [prompted[start : start + WINDOW_TEXTS] for start in range(0, len(prompted), WINDOW_TEXTS)]
-        unit = self._identity.normalised
-        count = len(texts)
+        unit, count = self._is_unit, len(texts)
         vectors = np.empty((count, self.dimensions), dtype=np.float32)
         cut = start = 0
         with closing(prefetched(self._token_rows, windows)) as parts:
@@ -173,43 +167,25 @@ class Qwen3EmbeddingEncoder(CheckedEmbedder):
                 cut += rows.cut.size
                 start += len(rows)
         self._cut[is_query].add(count, cut, f"max_length={self._max_length} tokens")
-        return check_vectors(
-            vectors, rows=count, dimensions=self.dimensions, model=self._identity.model, normalised=unit
-        )
+        return check_vectors(vectors, rows=count, dimensions=self.dimensions, model=self._folder.name, normalised=unit)
 
     def _prompt_ids(self) -> NDArray[np.int64]:
         """Return the token ids before the prompt's colon. The colon is left out: it may form a token with the query."""
         tokenizer = self._open_tokenizer()
-        with self._lock:
-            if self._opening is None:
-                (self._opening,) = tokenizer.ids([self._prompt.removesuffix(":")])
-            return self._opening
+        with self._opening:
+            if self._prompt_start is None:
+                (self._prompt_start,) = tokenizer.ids([self._prompt.removesuffix(":")])
+            return self._prompt_start
 
     def _token_rows(self, texts: Sequence[str]) -> TokenRows:
         """Return token ids of every text, cut if needed, each closed by the end token."""
         tokenizer = self._open_tokenizer()
         return tokenizer.encode(texts, tail=[self._end_id], most=self._max_length - 1)
 
-    def _open_tokenizer(self) -> TextTokenizer:
-        with self._lock:
-            if self._tokenizer is None:
-                folder = self._transformer.folder
-                tokenizer = open_tokenizer(folder)
-                self._end_id = _checked_end(tokenizer, folder.name)
-                self._tokenizer = tokenizer
-            return self._tokenizer
-
-
-def _checked_dimensions(wanted: int | None, hidden: int, model: str) -> int:
-    if wanted is None:
-        return hidden
-    check_range("dimensions", wanted, min(MIN_DIMENSIONS, hidden), 1 << 16)
-    if wanted > hidden:
-        raise ModelMismatchError(
-            f"dimensions={wanted} was configured, but {model} makes vectors of {hidden}; "
-            f"use {MIN_DIMENSIONS} to {hidden}, or the model that the collection was made with"
-        )
-    return wanted
+    def _read_tokenizer(self) -> TextTokenizer:
+        tokenizer = open_tokenizer(self._folder)
+        self._end_id = _checked_end(tokenizer, self._folder.name)
+        return tokenizer
 
 
 def _checked_end(tokenizer: TextTokenizer, model: str) -> int:
@@ -217,9 +193,12 @@ def _checked_end(tokenizer: TextTokenizer, model: str) -> int:
     end = tokenizer.token_id(END_TOKEN)
     if end is None:
         raise ModelError(f"the tokenizer of {model} lacks {END_TOKEN}; it is not one of Qwen3-Embedding")
-    own = tokenizer.end_ids()
-    if own not in ([], [end]):  # early revisions of the model appended nothing
-        raise ModelError(f"the tokenizer of {model} closes a text with token ids {own}; expected {END_TOKEN} ({end})")
+    before, after = tokenizer.frame()
+    if before or after not in ([], [end]):  # early revisions of the model appended nothing
+        raise ModelError(
+            f"the tokenizer of {model} adds the token ids {before} before and {after} after a text; expected only "
+            f"{END_TOKEN} ({end}) after it"
+        )
     return end
 
 

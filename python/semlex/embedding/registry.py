@@ -26,7 +26,6 @@ from semlex.models.model_names import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from os import PathLike
 
     from semlex.embedding.base import Embedder
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
 KEYWORDS_ONLY = "none"
 STATIC = "static"
-# What a name may begin with, before a colon.
+# Prefixes of names, before a colon.
 SCHEMES = ("openai", "openrouter", "gemini", "ollama", "sentence-transformers", "onnx")
 AS_CONFIGURED = "as configured"
 
@@ -60,7 +59,7 @@ def choose_embedder(
             ``http(s)://HOST[:PORT]/v1#MODEL``; None to choose automatically.
         dimensions: Length of the vectors. Vectors are cut to it; for static models it is only checked.
         revision: Branch, tag or commit of the hub.
-        why: Reason that is shown in the line about the choice.
+        why: Reason for a configured model, shown in the line about the choice.
         send_key: Whether ``SEMLEX_EMBEDDING_API_KEY`` may go to the server of a configured address.
         tokenizer: Tokenizer of a model behind a server; see `semlex.models.tokenizer.given_tokenizer`.
 
@@ -101,7 +100,10 @@ def _on_this_machine(
     if configured in (STATIC, WHEEL_MODEL):  # the second is the name that a collection remembers
         return ModelChoice(StaticEmbedder(), f"hybrid search with static embeddings, {why}")
     if leads_to_onnx(configured, revision):
-        return _as_onnx(configured, dimensions, revision, why=why)
+        from semlex.embedding.onnx import OnnxEmbedder  # noqa: PLC0415 - only the chosen kind is loaded
+
+        onnx = OnnxEmbedder(configured.removeprefix(ONNX_PREFIX), dimensions=dimensions, revision=revision)
+        return ModelChoice(onnx, f"hybrid search with {bare_name(configured)} ({onnx.file}, ONNX), {why}")
     from semlex.embedding.sentence_transformers import PREFIX, SentenceTransformersEmbedder, is_default_for  # noqa: PLC0415 - only the chosen kind is loaded
 
     chosen: Embedder
@@ -131,13 +133,6 @@ def _on_this_machine(
     return ModelChoice(chosen, f"hybrid search with {folder.name}, {why}")
 
 
-def _as_onnx(configured: str, dimensions: int | None, revision: str | None, *, why: str) -> ModelChoice[Embedder]:
-    from semlex.embedding.onnx import OnnxEmbedder  # noqa: PLC0415 - only the chosen kind is loaded
-
-    chosen = OnnxEmbedder(configured.removeprefix(ONNX_PREFIX), dimensions=dimensions, revision=revision)
-    return ModelChoice(chosen, f"hybrid search with {bare_name(configured)} ({chosen.file}, ONNX), {why}")
-
-
 def _check_takes_tokenizer(configured: str | Embedder | None) -> None:
     if isinstance(configured, str) and leads_to(configured) == "server":
         return
@@ -162,21 +157,15 @@ def _at_server(
     scheme, _, model = name.partition(":")
     openai = partial(OpenAIEmbedder, dimensions=dimensions, tokenizer=tokenizer)
 
-    def at_account() -> RemoteEmbedder:
+    if not model:
+        return None
+    if scheme in {"openai", "openrouter"}:
         return openai(model, ACCOUNTS[scheme].url)
-
-    def at_address() -> RemoteEmbedder:
-        return openai(*model_and_address(name), api_key=key)
-
-    factories: dict[str, Callable[[], RemoteEmbedder]] = {
-        "openai": at_account,
-        "openrouter": at_account,
-        "gemini": lambda: GeminiEmbedder(model, dimensions=dimensions, tokenizer=tokenizer),
-        "ollama": lambda: openai(model, ollama_address(), api_key=key, name=name),
-        "http": at_address,
-        "https": at_address,
-    }
-    return factories[scheme]() if model and scheme in factories else None
+    if scheme == "gemini":
+        return GeminiEmbedder(model, dimensions=dimensions, tokenizer=tokenizer)
+    if scheme == "ollama":
+        return openai(model, ollama_address(), api_key=key, name=name)
+    return openai(*model_and_address(name), api_key=key) if scheme in {"http", "https"} else None
 
 
 def _automatic_embedder(device: str | None, dimensions: int | None) -> ModelChoice[Embedder]:

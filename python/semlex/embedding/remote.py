@@ -15,7 +15,6 @@ from urllib.parse import quote
 import numpy as np
 
 from semlex.embedding.base import (
-    DEFAULT_INSTRUCTION,
     FITTED_FUSION_WEIGHT,
     CheckedEmbedder,
     EmbedderIdentity,
@@ -23,7 +22,7 @@ from semlex.embedding.base import (
 )
 from semlex.errors import ConfigurationError, ModelMismatchError, ModelServerError
 from semlex.forks import new_lock
-from semlex.models.model_names import ACCOUNTS
+from semlex.models.model_names import ACCOUNTS, DEFAULT_INSTRUCTION
 from semlex.models.remote_model import RemoteModel, RequestOptions
 from semlex.models.tokenizer import TokenCounter, find_tokenizer
 from semlex.validation import check_range, shown_rows
@@ -125,8 +124,8 @@ class RemoteEmbedder(RemoteModel, CheckedEmbedder):
                 self._length = vector.size
             if vector.size != self._length:
                 raise ModelMismatchError(
-                    f"{self._name} returned a vector of dimension {vector.size}, and {self._length} before; "
-                    "does the server now run another model?"
+                    f"{self._name} returned a vector of dimension {vector.size} after vectors of dimension "
+                    f"{self._length}; does the server now run another model?"
                 )
         return vector[: self._wanted]
 
@@ -314,10 +313,10 @@ class OpenAIEmbedder(RemoteEmbedder):
         found: dict[Any, Any] = {}
         for entry in entries:
             index = entry.get("index")
-            if not isinstance(index, int) or not 0 <= index < rows or index in found:
-                is_twice = isinstance(index, int) and index in found
-                fault = "two vectors for the same text" if is_twice else "a vector for none of them"
-                raise self._unusable(f"for {rows} texts it has {fault}")
+            if not isinstance(index, int) or not 0 <= index < rows:
+                raise self._unusable(f"it has a vector whose index is not a number from 0 to {rows - 1}")
+            if index in found:
+                raise self._unusable(f"it has two vectors with the index {index}")
             found[index] = entry.get("embedding")
         missing = sorted(set(range(rows)) - set(found))
         if missing:

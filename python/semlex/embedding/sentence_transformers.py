@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from semlex.embedding.base import TRANSFORMER_FUSION_WEIGHT, CheckedEmbedder, EmbedderIdentity, unit_vectors
-from semlex.errors import MissingExtraError, ModelError, ModelMismatchError
-from semlex.forks import drop, new_rlock, renew_after_fork
+from semlex.embedding.base import TRANSFORMER_FUSION_WEIGHT, EmbedderIdentity, LocalEmbedder, check_length, unit_vectors
+from semlex.errors import MissingExtraError, ModelError
+from semlex.forks import drop, renew_after_fork
 from semlex.models.files import ModelFolder, find_model
 from semlex.models.local import memory
 from semlex.models.local.device import check_names, choose_placement, sentence_model
 from semlex.models.local.fair_lock import FairLock
-from semlex.models.tokenizer import CutTexts, TextTokenizer, TokenCounter, tokenizer_in
+from semlex.models.tokenizer import TextTokenizer, TokenCounter, tokenizer_in
 from semlex.validation import check_range
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ PREFIX = "sentence-transformers:"
 PROBE = "dimension"
 
 
-class SentenceTransformersEmbedder(CheckedEmbedder):
+class SentenceTransformersEmbedder(LocalEmbedder[TokenCounter]):
     """Embed with a model of sentence-transformers on this machine.
 
     The constructor finds the model; the package and the weights are loaded at first use. Only safetensors are read, and
@@ -126,47 +126,33 @@ class SentenceTransformersEmbedder(CheckedEmbedder):
             check_range("batch_size", batch_size, 1, 1024)
         if dimensions is not None:
             check_range("dimensions", dimensions, 1, 1 << 16)
-        self._folder = find_model(model_name, revision=revision, allow_download=allow_download)
+        super().__init__(find_model(model_name, revision=revision, allow_download=allow_download))
         self._tokenizer_folder = _checked_pipeline(self._folder)
         self._device = device
         self._batch_size = batch_size
         self._wanted = dimensions
         self._given_prompts = {True: query_prompt, False: document_prompt}
-        self._tokenizer: TokenCounter | None = None
         self._model: Any = None
         self._length = 0
         self._closed = False
-        self._cut = {True: CutTexts("queries", self._folder.name), False: CutTexts("texts", self._folder.name)}
-        self._identity: EmbedderIdentity | None = None
         # The package is not made for two calls at once. A search takes its turn between the batches of a load.
         self._computing = FairLock()
-        # Held while the model or its tokenizer is opened, never while it computes.
-        self._opening = new_rlock()
         renew_after_fork(self)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._folder.name!r})"
 
     def _after_fork(self) -> None:
         drop(self._model)
         self._model = None
 
-    @property
-    def identity(self) -> EmbedderIdentity:
-        """What the vectors depend on; loads the model."""
-        with self._opening:
-            if self._identity is None:
-                self._load()
-                recipe = digest_recipe(self._folder, self._prompt(is_query=False)).hexdigest()[:12]
-                self._identity = EmbedderIdentity(
-                    model=self._folder.name if is_default_for(self._folder) else f"{PREFIX}{self._folder.name}",
-                    revision=f"{self._folder.revision}+{recipe}",
-                    dimensions=self.dimensions,
-                    instruction=self._prompt(is_query=True) or None,
-                    pooling="sentence-transformers",
-                    normalised=True,
-                )
-            return self._identity
+    def _read_identity(self) -> EmbedderIdentity:
+        recipe = digest_recipe(self._folder, self._prompt(is_query=False)).hexdigest()[:12]
+        return EmbedderIdentity(
+            model=self._folder.name if is_default_for(self._folder) else f"{PREFIX}{self._folder.name}",
+            revision=f"{self._folder.revision}+{recipe}",
+            dimensions=self.dimensions,
+            instruction=self._prompt(is_query=True) or None,
+            pooling="sentence-transformers",
+            normalised=True,
+        )
 
     @property
     def dimensions(self) -> int:
@@ -180,11 +166,6 @@ class SentenceTransformersEmbedder(CheckedEmbedder):
         model = self._load()
         most, added = model.max_seq_length, getattr(model.tokenizer, "num_special_tokens_to_add", int)()
         return most - added if isinstance(most, int) else None
-
-    @property
-    def documents_cut(self) -> int:
-        """Number of documents so far that were longer than the model reads; only their beginnings were embedded."""
-        return self._cut[False].count
 
     def close(self) -> None:
         """Release the model and its memory; a second call does nothing."""
@@ -248,19 +229,12 @@ class SentenceTransformersEmbedder(CheckedEmbedder):
             if self._model is None:
                 model = _read_model(self._folder, self._device)
                 (vector,) = model.encode([PROBE], show_progress_bar=False, convert_to_numpy=True)
-                if self._wanted is not None and self._wanted > vector.size:
-                    raise ModelMismatchError(
-                        f"dimensions={self._wanted} was configured, but {self._folder.name} makes vectors of "
-                        f"{vector.size}; use 1 to {vector.size}, or the model that the collection was made with"
-                    )
+                check_length(self._wanted, vector.size, self._folder.name)
                 self._model, self._length = model, vector.size
             return self._model
 
-    def _open_tokenizer(self) -> TokenCounter:
-        with self._opening:
-            if self._tokenizer is None:
-                self._tokenizer = tokenizer_in(self._tokenizer_folder)
-            return self._tokenizer
+    def _read_tokenizer(self) -> TokenCounter:
+        return tokenizer_in(self._tokenizer_folder)
 
 
 def is_default_for(folder: ModelFolder) -> bool:

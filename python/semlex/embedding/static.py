@@ -11,7 +11,6 @@ import hashlib
 import json
 from importlib.metadata import version
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
@@ -21,11 +20,13 @@ from semlex import _core
 from semlex.embedding.base import CheckedEmbedder, EmbedderIdentity, check_vectors, normalise
 from semlex.errors import MissingExtraError, ModelError
 from semlex.forks import new_lock
-from semlex.models.files import ModelFolder, find_model, import_bars
+from semlex.models.files import ModelFolder, find_model, import_bars, package_folder
 from semlex.models.local.fair_lock import FairLock
 from semlex.models.tokenizer import FILE_COUNTER, TextTokenizer, open_tokenizer, text_tokenizer
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from numpy.typing import NDArray
 
 WHEEL = "wordllama"
@@ -42,7 +43,7 @@ WHEEL_TOKENIZER = (
 )
 WHEEL_WIDTH = 256
 WHEEL_UNKNOWN = "<unk>"
-# So few texts are embedded from the rows of float16 as they are; for more, all rows are made float32 once.
+# Up to this many texts use the float16 rows as they are; for more, all rows are converted to float32 once.
 FEW_TEXTS = 4
 # Texts whose token vectors are in memory together: 64 texts of 500 tokens and 256 dimensions are 33 MB.
 TEXTS_PER_CALL = 64
@@ -62,15 +63,14 @@ class StaticEmbedder(CheckedEmbedder):
 
     Raises:
         MissingExtraError: The wheel for ``static``, or model2vec, is not installed.
-        ModelError: The model is not on this machine, or the wheel is of another version.
+        ModelError: The model is not on this machine, or the wheel has another version than semlex needs.
     """
 
     def __init__(self, model_name: str = "static", *, revision: str | None = None) -> None:
-        package = WHEEL if model_name == "static" else "model2vec"
-        if find_spec(package) is None:
-            raise MissingExtraError(package, "local", "static embedding")
-        self._folder = _wheel_folder() if model_name == "static" else find_model(model_name, revision=revision)
         self._from_wheel = model_name == "static"
+        if not self._from_wheel and find_spec("model2vec") is None:
+            raise MissingExtraError("model2vec", "local", "static embedding")
+        self._folder = _wheel_folder() if self._from_wheel else find_model(model_name, revision=revision)
         self._loaded: _Wheel | _Folder | None = None
         self._closed = False
         # Held while the model is opened, never while it computes.
@@ -98,7 +98,7 @@ class StaticEmbedder(CheckedEmbedder):
         vectors = loaded.means(texts)
         unknown = ~vectors.any(axis=1)
         if unknown.any():
-            vectors[unknown] = loaded.neutral()
+            vectors[unknown] = _opposite(loaded.rows)
         return check_vectors(normalise(vectors), rows=len(texts), dimensions=loaded.dimensions, model=self._folder.name)
 
     def _open_tokenizer(self) -> TextTokenizer:
@@ -126,30 +126,26 @@ class _Wheel:
     """
 
     def __init__(self, folder: ModelFolder) -> None:
-        self._rows = _matrix(_pinned(folder, *WHEEL_WEIGHTS))
+        self.rows: NDArray[np.floating] = _matrix(_pinned(folder, *WHEEL_WEIGHTS))
         content = _pinned(folder, *WHEEL_TOKENIZER)
         self.tokenizer = text_tokenizer(_core.BpeTokenizer(content), f"{FILE_COUNTER}{WHEEL_TOKENIZER[1][:16]}")
         self._unknown = self.tokenizer.token_id(WHEEL_UNKNOWN)
-        self.dimensions: int = self._rows.shape[1]
+        self.dimensions: int = self.rows.shape[1]
 
     def means(self, texts: list[str]) -> NDArray[np.float32]:
         """Return the mean vectors of texts, (n, dimensions); zeros for a text without a known token."""
         if len(texts) > FEW_TEXTS:
-            self._rows = self._rows.astype(np.float32, copy=False)
+            self.rows = self.rows.astype(np.float32, copy=False)
         vectors = np.zeros((len(texts), self.dimensions), dtype=np.float32)
         for row, ids in enumerate(self.tokenizer.ids(texts)):
             known = ids[ids != self._unknown]
             if known.size:
                 # Sums of float16 would be rounded to 11 bits.
-                vectors[row] = self._rows[known].astype(np.float32, copy=False).mean(axis=0)
+                vectors[row] = self.rows[known].astype(np.float32, copy=False).mean(axis=0)
         return vectors
 
-    def neutral(self) -> NDArray[np.float32]:
-        """Return the vector of a text without a known token."""
-        return _opposite(self._rows.astype(np.float32, copy=False))
 
-
-# Who opens the same weights while another has them open gets those: 16 MB, and a tenth of a second.
+# Embedders that are open at the same time share the weights; reading them takes 16 MB and a tenth of a second.
 _wheels: WeakValueDictionary[Path, _Wheel] = WeakValueDictionary()
 _opening_wheels = new_lock()
 
@@ -178,10 +174,10 @@ class _Folder:
                 "the folder must hold model.safetensors, tokenizer.json and config.json; fetch it again"
             ) from error
         # Sums of float16 would be rounded to 11 bits.
-        self._runtime.embedding = np.asarray(self._runtime.embedding, dtype=np.float32)
+        self.rows = self._runtime.embedding = np.asarray(self._runtime.embedding, dtype=np.float32)
         # A copy: the runtime changes its own.
         self.tokenizer = open_tokenizer(folder)
-        self.dimensions: int = self._runtime.embedding.shape[1]
+        self.dimensions: int = self.rows.shape[1]
         # The runtime sets its tokenizer's truncation in every call, which two threads must not do at once.
         self._computing = FairLock()
 
@@ -195,11 +191,9 @@ class _Folder:
                 )
         return vectors
 
-    def neutral(self) -> NDArray[np.float32]:
-        return _opposite(self._runtime.embedding)
 
-
-def _opposite(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+def _opposite(rows: NDArray[np.floating]) -> NDArray[np.float32]:
+    """Return the vector of a text without a known token: the opposite of the vocabulary's mean vector."""
     opposite = -rows.mean(axis=0, dtype=np.float64)
     if not opposite.any():
         opposite[0] = 1.0  # a vocabulary that is centred exactly has no mean to point away from
@@ -208,17 +202,15 @@ def _opposite(rows: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _wheel_folder() -> ModelFolder:
-    """Return the package's folder without importing the package, since only two of its files are read."""
-    spec = find_spec(WHEEL)
-    places = None if spec is None else spec.submodule_search_locations
-    if not places:
+    folder = package_folder(WHEEL)
+    if folder is None:
         raise MissingExtraError(WHEEL, "local", "static embedding")
     found = version(WHEEL)
     if found != WHEEL_VERSION:
         raise ModelError(
             f"static embedding needs {WHEEL} {WHEEL_VERSION}, found {found}: pip install '{WHEEL}=={WHEEL_VERSION}'"
         )
-    return ModelFolder(WHEEL_MODEL, WHEEL_VERSION, Path(places[0]))
+    return ModelFolder(WHEEL_MODEL, WHEEL_VERSION, folder)
 
 
 def _matrix(content: bytes) -> NDArray[np.float16]:

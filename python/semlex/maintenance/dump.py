@@ -10,7 +10,6 @@ import sys
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO
 from uuid import UUID
 
@@ -32,7 +31,7 @@ from semlex.types.documents import utc_now
 from semlex.validation import check_parameters, whole_number_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator
     from pathlib import Path
 
     import pyarrow as pa
@@ -55,13 +54,13 @@ class HashedFile:
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        self._hash = hashlib.sha256()
+        self.hash = hashlib.sha256()
         self._bytes = 0
         self.closed = False
 
     def write(self, data: bytes) -> int:
         """Append bytes."""
-        self._hash.update(data)
+        self.hash.update(data)
         self._bytes += len(data)
         return self._file.write(data)
 
@@ -77,10 +76,6 @@ class HashedFile:
         """Close the file."""
         self.closed = True
 
-    def written(self, rows: int) -> DumpedFile:
-        """Return the size and hash of the written bytes."""
-        return DumpedFile(rows, self._bytes, self._hash.hexdigest())
-
 
 class TableWriter:
     """Writes the rows of a table into its file."""
@@ -89,8 +84,7 @@ class TableWriter:
         pyarrow = arrow()
         import pyarrow.parquet as pq  # noqa: PLC0415 - of an extra
 
-        self._table = table
-        self._embedding = embedding if table == CHUNKS else None
+        has_vectors = table == CHUNKS and embedding is not None
         self._schema = arrow_schema(table, embedding)
         self._hashed = HashedFile(file)
         self._rows = self.vectors = 0
@@ -102,27 +96,27 @@ class TableWriter:
         self._writer = pq.ParquetWriter(
             self._buffered,
             self._schema,
-            compression=dict.fromkeys(names, "zstd") | ({plain: "none"} if self._embedding else {}),
+            compression=dict.fromkeys(names, "zstd") | ({plain: "none"} if has_vectors else {}),
             use_dictionary=[name for name in names if name not in ("chunk_id", "chunk_text", "context")],
             write_statistics=names,
             write_batch_size=BATCH_VALUES,
         )
 
-    def write(self, columns: Sequence[ColumnBuffers]) -> int:
-        """Append rows, given as columns; return the number of rows."""
-        arrays = [arrow_array(field.type, column) for field, column in zip(self._schema, columns, strict=True)]
+    def write(self, part: RowPart) -> int:
+        """Append rows; return how many the file has now."""
+        arrays = [arrow_array(field.type, column) for field, column in zip(self._schema, part.buffers(), strict=True)]
         rows = arrow().record_batch(arrays, schema=self._schema)
         self._writer.write_batch(rows)
-        if self._embedding is not None:
+        if VECTOR in self._schema.names:
             self.vectors += rows.num_rows - arrays[-1].null_count
-        self._rows += rows.num_rows
-        return int(rows.num_rows)
+        self._rows += int(rows.num_rows)
+        return self._rows
 
     def close(self) -> DumpedFile:
         """Close the file and return its size and hash."""
         self._writer.close()
         self._buffered.close()
-        return self._hashed.written(self._rows)
+        return DumpedFile(self._rows, self._hashed.tell(), self._hashed.hash.hexdigest())
 
     def abandon(self) -> None:
         """Close the file of a dump that failed."""
@@ -260,7 +254,9 @@ class Manifest:
             if embedding is not None:
                 check_parameters(whole_number_errors("dimensions", embedding.dimensions, 1, MAX_DIMENSIONS))
                 storage_named(embedding.storage)
-                embedding = replace(embedding, calibration=_calibration(values.get("calibration"), path))
+                if (curve := values.get("calibration")) is not None:
+                    curve = ConfidenceCurve.from_dict(curve, f"the calibration in {path}").to_dict()
+                embedding = replace(embedding, calibration=curve)
                 if embedding.probe is not None:
                     restored(embedding.probe)
             return cls(
@@ -271,7 +267,10 @@ class Manifest:
                 int(values["vectors"]),
                 {table: DumpedFile(**values["files"][table]) for table in TABLES},
                 values.get("description"),
-                {str(UUID(source)): _definition(stored) for source, stored in values.get("followed", {}).items()},
+                {
+                    str(UUID(source)): definition_to_json(*definition_from_json(stored))
+                    for source, stored in values.get("followed", {}).items()
+                },
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise DumpError(f"{path} is damaged ({type(error).__name__}): dump again") from None
@@ -289,14 +288,6 @@ class Manifest:
                 raise DumpError(
                     f"{path} is not the file that was dumped (truncated or changed): copy it again, or dump again"
                 )
-
-
-def _definition(stored: dict[str, Any]) -> dict[str, Any]:
-    return definition_to_json(*definition_from_json(stored))
-
-
-def _calibration(stored: Any, path: Path) -> dict[str, Any] | None:
-    return None if stored is None else ConfidenceCurve.from_dict(stored, f"the calibration in {path}").to_dict()
 
 
 def file_of(folder: Path, table: str) -> Path:
@@ -362,7 +353,7 @@ class TransferReport:
     """The result of a dump or restore.
 
     Attributes:
-        documents: Number of the collection's documents that were read from files.
+        documents: Number of the collection's documents: files, and rows of followed tables.
         bytes: Size of all files.
         seconds: Wall time.
         warnings: Problems that did not stop the dump or restore, such as an index that could not be built.
@@ -405,17 +396,20 @@ async def dump(
         for table in TABLES:
             with file_of(folder, table).open("wb") as file:
                 writer = TableWriter(file, table, collection.embedding)
-                tell = partial(_tell, progress if table == CHUNKS else None, counts[table])
-                files[table] = await _dump_table(connection, collection, table, writer, tell)
+
+                def tell(done: int, total: int = counts[table], *, is_shown: bool = table == CHUNKS) -> None:
+                    if progress is not None and is_shown:
+                        progress(Progress("dump", done, total, "rows"))
+
+                files[table] = await _dump_table(copy_out(connection, collection, table), writer, tell)
                 vectors += writer.vectors
-        stored, followed = collection.embedding, {}
+        followed = {}
         if await may_read(connection, collection.names.followed_table):
             for one in await read_tables(connection, collection.names):
                 followed[str(one.source_id)] = definition_to_json(one.table, one.types)
         about = await read_own_description(connection, collection.names)
-        made_at = utc_now().isoformat()
-        name, settings = collection.names.collection, collection.settings
-        return Manifest(name, made_at, settings, stored, vectors, files, about, followed)
+        name, made_at = collection.names.collection, utc_now().isoformat()
+        return Manifest(name, made_at, collection.settings, collection.embedding, vectors, files, about, followed)
 
     with claimed_folder(wanted) as folder:
         manifest = await database.read_whole("dump the collection", work)
@@ -433,32 +427,19 @@ async def as_it_is(connection: Connection, opened: CollectionInfo) -> Collection
     return replace(collection, embedding=own or collection.embedding)
 
 
-async def _dump_table(
-    connection: Connection, collection: CollectionInfo, table: str, writer: TableWriter, tell: Callable[[int], None]
-) -> DumpedFile:
-    done = 0
+async def _dump_table(parts: AsyncIterator[RowPart], writer: TableWriter, tell: Callable[[int], None]) -> DumpedFile:
     writing: asyncio.Future[int] | None = None
     try:
-        async for part in copy_out(connection, collection, table):
+        async for part in parts:
             if writing is not None:
-                done += await writing
-                tell(done)
+                tell(await writing)
             # A part is decoded and written while the next one comes.
-            writing = asyncio.ensure_future(asyncio.to_thread(_write, writer, part))
+            writing = asyncio.ensure_future(asyncio.to_thread(writer.write, part))
         if writing is not None:
-            tell(done + await writing)
+            tell(await writing)
         return await asyncio.to_thread(writer.close)
     except BaseException:
         if writing is not None:
             await asyncio.gather(writing, return_exceptions=True)
         writer.abandon()
         raise
-
-
-def _write(writer: TableWriter, part: RowPart) -> int:
-    return writer.write(part.buffers())
-
-
-def _tell(progress: Callable[[Progress], None] | None, total: int, done: int) -> None:
-    if progress is not None:
-        progress(Progress("dump", done, total, "rows"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -24,7 +25,7 @@ from semlex.store.embedding_versions import (
     check_dimensions,
     create_version,
     drop_version,
-    read_versions,
+    present_versions,
 )
 from semlex.store.indexes.build import IndexBuilder
 from semlex.store.indexes.catalog import read_vector_indexes
@@ -33,7 +34,7 @@ from semlex.store.query.filters import Filter
 from semlex.store.query.run import run_legs
 from semlex.store.query.score_calibration import sample_chunks
 from semlex.store.query.vector import register_vector_parameter, vector_leg
-from semlex.store.schema.locks import gone, without_writers
+from semlex.store.schema.locks import without_writers
 from semlex.store.write.documents import count_unembedded
 from semlex.types.documents import json_value
 
@@ -44,14 +45,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semlex.embedding.base import Embedder
-    from semlex.models.executor import ModelExecutor
     from semlex.open_collection import OpenCollection, OpenModels
     from semlex.options.collection import StorageName
     from semlex.store.indexes.options import VectorIndex
     from semlex.store.postgres.connection import Connection
-    from semlex.store.postgres.database import Database
     from semlex.store.postgres.snapshot import Snapshot
-    from semlex.store.query.leg import LegResult
+    from semlex.store.query.vector import VectorLeg
     from semlex.store.schema.collection import CollectionInfo, EmbeddingVersion, Versions
 
 
@@ -68,7 +67,7 @@ class EmbeddingFigures:
         lacking: Chunks without a vector.
         bytes: Size of the vectors' table with its indexes.
         created_at: In UTC.
-        idle_seconds: Seconds since a process last used this set while a different set was serving; None: none did.
+        idle_seconds: Seconds since a process last used this set while a different set was serving; None if none did.
         is_running: Whether a process is filling it.
         calibration: The stored curve as by `ConfidenceCurve.to_dict`, or None.
     """
@@ -140,86 +139,64 @@ QUERY_WORDS = 8
 EQUAL = 1e-6
 
 
-class EmbeddingChecks:
-    """Checks a set of vectors: whether the model still makes the same ones, and whether the index finds them."""
-
-    def __init__(
-        self,
-        database: Database,
-        collection: CollectionInfo,
-        embedder: Embedder,
-        vectors: DocumentVectors,
-        executor: ModelExecutor,
-    ) -> None:
-        self._database = database
-        self._collection = collection
-        self._embedder = embedder
-        self._vectors = vectors
-        self._executor = executor
-
-    async def run(self) -> tuple[int, float | None]:
-        """Run both checks; return the number of texts embedded again, and the recall."""
-        sample, stored = await self._database.read(
-            "read a sample of vectors", lambda c: sample_chunks(c, self._collection, SAMPLE_CHUNKS)
+async def _check(
+    opened: OpenCollection, collection: CollectionInfo, embedder: Embedder, vectors: DocumentVectors
+) -> tuple[int, float | None]:
+    """Refuse a set of vectors if the model no longer makes it or the index misses too many; return texts and recall."""
+    sample, stored = await opened.database.read(
+        "read a sample of vectors", lambda c: sample_chunks(c, collection, SAMPLE_CHUNKS)
+    )
+    if not sample:
+        return 0, None
+    name = collection.names.collection
+    made = await vectors.of([embedded_text(*one) for one in sample], collection.embedding)
+    lengths = np.maximum(np.linalg.norm(made, axis=1), np.finfo(np.float32).tiny)
+    differences = np.linalg.norm(stored - made, axis=1) / lengths
+    if (wrong := int((differences > TOLERATED_DIFFERENCE).sum())) > 0:
+        raise ModelError(
+            f"{embedder.identity.model} no longer makes the stored vectors of {wrong} of {len(made)} texts of "
+            f"collection {name!r} (differences up to {differences.max():.2f}, {TOLERATED_DIFFERENCE} are tolerated), "
+            "so nothing was switched: the model or its server has changed; embed all texts again with: semlex models "
+            f"set --collection {name} --restart"
         )
-        if not sample:
-            return 0, None
-        made = await self._vectors.of([embedded_text(*one) for one in sample], self._collection.embedding)
-        self._compare(stored, made)
-        return len(sample), await self._recall([text for _, text in sample])
-
-    def _compare(self, stored: NDArray[np.float32], made: NDArray[np.float32]) -> None:
-        lengths = np.maximum(np.linalg.norm(made, axis=1), np.finfo(np.float32).tiny)
-        differences = np.linalg.norm(stored - made, axis=1) / lengths
-        if (wrong := int((differences > TOLERATED_DIFFERENCE).sum())) > 0:
-            name = self._collection.names.collection
-            raise ModelError(
-                f"{self._embedder.identity.model} no longer makes the stored vectors of {wrong} of {len(made)} texts "
-                f"of collection {name!r} (differences up to {differences.max():.2f}, {TOLERATED_DIFFERENCE} are "
-                "tolerated), so nothing was switched: the model or its server has changed; embed all texts again "
-                f"with: semlex models set --collection {name} --restart"
-            )
-
-    async def _recall(self, texts: list[str]) -> float | None:
-        """Return the recall of the index, with the first words of sampled texts as queries."""
-        queries = [await self._query(" ".join(text.split()[:QUERY_WORDS])) for text in texts if text.strip()]
-
-        async def ask(snapshot: Snapshot) -> float | None:
-            indexes = await read_vector_indexes(snapshot.connection, self._collection)
-            if indexes.used is None:
-                return None
-            register_vector_parameter(snapshot.connection)
-            found = wanted = 0
-            for query in queries:
-                exact = vector_leg(self._collection, query, NEIGHBORS, Filter(), plan="scan")
-                quick = vector_leg(self._collection, query, NEIGHBORS, Filter(), indexes=indexes)
-                nearest = _answer((await run_legs(snapshot, [exact])).results["vector"])
-                least = nearest.min(initial=np.inf)
-                least -= EQUAL * max(1.0, abs(least))
-                wanted += len(nearest)
-                found += int((_answer((await run_legs(snapshot, [quick])).results["vector"]) >= least).sum())
-            return found / wanted if wanted else 1.0
-
-        recall = await self._database.read_snapshot("measure the vector index", ask)
-        if recall is not None and recall < MIN_RECALL:
-            name = self._collection.names.collection
-            raise StoreError(
-                f"the vector index of the new vectors of collection {name!r} finds {recall:.0%} of the {NEIGHBORS} "
-                f"nearest, and {MIN_RECALL:.0%} are required, so nothing was switched: choose another index for the "
-                f"collection (semlex maintain create-index --collection {name} --kind hnsw --m 32), and run the "
-                "same command again, which builds that index"
-            )
-        return recall
-
-    async def _query(self, text: str) -> NDArray[np.float32]:
-        made = await self._executor.query(self._embedder.embed_query, text, model=self._embedder)
-        return usable_query_vector(made)
+    queries = [
+        usable_query_vector(await opened.executor.query(embedder.embed_query, start, model=embedder))
+        for _, text in sample
+        if (start := " ".join(text.split()[:QUERY_WORDS]))
+    ]
+    recall = await opened.database.read_snapshot("measure the vector index", partial(_recall, collection, queries))
+    if recall is not None and recall < MIN_RECALL:
+        raise StoreError(
+            f"the vector index of the new vectors of collection {name!r} finds {recall:.0%} of the {NEIGHBORS} "
+            f"nearest, and {MIN_RECALL:.0%} are required, so nothing was switched: choose another index for the "
+            f"collection (semlex maintain create-index --collection {name} --kind hnsw --m 32), and run the "
+            "same command again, which builds that index"
+        )
+    return len(sample), recall
 
 
-def _answer(result: LegResult) -> NDArray[np.float64]:
-    if result.error is not None:
-        raise result.error
-    return result.scores
+async def _recall(collection: CollectionInfo, queries: list[NDArray[np.float32]], snapshot: Snapshot) -> float | None:
+    """Return the share of the nearest vectors of queries that the index finds; None without an index."""
+    indexes = await read_vector_indexes(snapshot.connection, collection)
+    if indexes.used is None:
+        return None
+    register_vector_parameter(snapshot.connection)
+
+    async def scores(leg: VectorLeg) -> NDArray[np.float64]:
+        result = (await run_legs(snapshot, [leg])).results["vector"]
+        if result.error is not None:
+            raise result.error
+        return result.scores
+
+    found = wanted = 0
+    for query in queries:
+        nearest = await scores(vector_leg(collection, query, NEIGHBORS, Filter(), plan="scan"))
+        least = nearest.min(initial=np.inf)
+        least -= EQUAL * max(1.0, abs(least))
+        wanted += len(nearest)
+        quick = await scores(vector_leg(collection, query, NEIGHBORS, Filter(), indexes=indexes))
+        found += int((quick >= least).sum())
+    return found / wanted if wanted else 1.0
 
 
 logger = logging.getLogger("semlex")
@@ -233,6 +210,26 @@ class _Begun:
     version: EmbeddingVersion
     run: VersionRun | float
     resumed: bool
+
+
+def new_report(versions: Versions, version: EmbeddingVersion, *, resumed: bool) -> ReembedReport:
+    """Return the report of a change to a version, before anything is embedded."""
+    return ReembedReport(
+        version=version.version,
+        previous=versions.serving or None,
+        model=version.model,
+        dimensions=version.dimensions,
+        storage=version.storage,
+        resumed=resumed,
+    )
+
+
+async def complete(report: ReembedReport, opened: OpenCollection, fill: VersionFill, started: float) -> None:
+    """Add the figures to a report: vectors made, chunks of the collection, and seconds since `started`."""
+    report.embedded = fill.written
+    whole = replace(fill.collection, embedding=None)
+    report.chunks = await opened.database.read("count", lambda c: count_unembedded(c, whole))
+    report.seconds = time.perf_counter() - started
 
 
 def refuse_work(opened: OpenCollection) -> None:
@@ -287,33 +284,21 @@ class Reembedding:
         info = self._opened.info
 
         async def look(connection: Connection) -> tuple[Versions, int, int]:
-            found = await read_versions(connection, info)
-            if found is None:
-                raise gone(info)
+            found = await present_versions(connection, info)
             building = self._resumable(found)
             missing = await count_unembedded(connection, replace(info, embedding=building))
             return found, missing, await count_unembedded(connection, replace(info, embedding=None))
 
         versions, missing, chunks = await self._database.read("count", look)
-        return self._report(versions, self._resumable(versions), missing, chunks)
+        resumed = self._resumable(versions)
+        report = new_report(versions, resumed or self._wanted, resumed=resumed is not None)
+        report.version = None if resumed is None else resumed.version
+        report.chunks, report.embedded, report.dry_run = chunks, missing, True
+        report.seconds = time.perf_counter() - self._started
+        return report
 
     async def _make_probe(self) -> None:
         self._wanted = replace(self._wanted, probe=await self._probe.make())
-
-    def _report(self, versions: Versions, resumed: EmbeddingVersion | None, missing: int, chunks: int) -> ReembedReport:
-        serving, wanted = versions.answering, self._wanted
-        return ReembedReport(
-            version=None if resumed is None else resumed.version,
-            previous=None if serving is None else serving.version,
-            model=wanted.model,
-            dimensions=wanted.dimensions,
-            storage=wanted.storage,
-            chunks=chunks,
-            embedded=missing,
-            resumed=resumed is not None,
-            dry_run=True,
-            seconds=time.perf_counter() - self._started,
-        )
 
     async def run(self) -> ReembedReport:
         """Fill a version for the new model, check it, and switch to it."""
@@ -325,25 +310,15 @@ class Reembedding:
         serving = begun.versions.answering
         vectors = DocumentVectors(info.names.collection, self._embedder, self._opened.executor, self._probe)
         cut_before = getattr(self._embedder, "documents_cut", 0)
-        report = ReembedReport(
-            version=begun.version.version,
-            previous=None if serving is None else serving.version,
-            model=begun.version.model,
-            dimensions=begun.version.dimensions,
-            storage=begun.version.storage,
-            resumed=begun.resumed,
-        )
+        report = new_report(begun.versions, begun.version, resumed=begun.resumed)
         fill = VersionFill(self._database, info, begun.run, vectors, self._progress)
         async with fill.kept():
             await fill.catch_up()
             await build_indexes(self._opened, info, report, self._progress)
-            checks = EmbeddingChecks(self._database, info, self._embedder, vectors, self._opened.executor)
-            report.sampled, report.recall = await checks.run()
+            report.sampled, report.recall = await _check(self._opened, info, self._embedder, vectors)
             report.lacking = await fill.switch()
-        report.embedded = fill.written
-        report.chunks = await self._database.read("count", lambda c: count_unembedded(c, replace(info, embedding=None)))
+        await complete(report, self._opened, fill, self._started)
         report.cut = getattr(self._embedder, "documents_cut", 0) - cut_before
-        report.seconds = time.perf_counter() - self._started
         if report.cut:
             report.warnings.append(
                 f"{report.cut:,} texts were longer than {report.model} reads: only their beginning was embedded; "
@@ -380,9 +355,7 @@ class Reembedding:
         info = self._opened.info
 
         async def work(connection: Connection) -> _Begun:
-            found = await read_versions(connection, info)
-            if found is None:
-                raise gone(info)
+            found = await present_versions(connection, info)
             if self._restart and found.building is not None:
                 run = await begin_run(connection, info, found.building.version)
                 if isinstance(run, float):

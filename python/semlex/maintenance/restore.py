@@ -86,7 +86,7 @@ class Restore:
             collection = await ensure_embedding_version(self._database, collection, wanted)
             if collection.embedding is not None:
                 self._check("vector_storage", collection.embedding.storage, wanted.storage)
-        await self._database.write("restore the collection", lambda c: self._write(c, collection, manifest))
+        await self._database.write("restore the collection", lambda c: self._write(c, collection))
         warnings = list(self._warnings)
         index = collection.keyword.index
         if index is not None:
@@ -108,7 +108,8 @@ class Restore:
         if self._progress is not None:
             self._progress(Progress("build indexes", 0, None, "rows"))
 
-    async def _write(self, connection: Connection, collection: CollectionInfo, manifest: Manifest) -> None:
+    async def _write(self, connection: Connection, collection: CollectionInfo) -> None:
+        manifest = self._manifest
         held = await count_rows(connection, collection)
         if self._is_written and held == manifest.counts:
             return  # the attempt before was committed, but its answer was lost
@@ -121,7 +122,7 @@ class Restore:
         if manifest.settings.chunk_settings is not None:
             await settle_chunk_settings(connection, collection, manifest.settings.chunk_settings)
         for table in TABLES:
-            await self._write_table(connection, collection, manifest, table)
+            await self._write_table(connection, collection, table)
         await restore_tables(
             connection, self._names, {self._sources[old]: stored for old, stored in self._followed.items()}
         )
@@ -138,12 +139,10 @@ class Restore:
             )
         self._is_written = True
 
-    async def _write_table(
-        self, connection: Connection, collection: CollectionInfo, manifest: Manifest, table: str
-    ) -> None:
-        embedding = manifest.embedding if table == CHUNKS else None
+    async def _write_table(self, connection: Connection, collection: CollectionInfo, table: str) -> None:
+        embedding = self._manifest.embedding if table == CHUNKS else None
         rows = PART_ROWS if embedding is None else min(PART_ROWS, max(1, PART_BYTES // (4 * embedding.dimensions)))
-        done, total = 0, manifest.counts[table]
+        done, total = 0, self._manifest.counts[table]
         try:
             async with aclosing(ahead(_batches(table_parts(self._folder, table, embedding, rows), table))) as batches:
                 async for batch in batches:
@@ -228,5 +227,6 @@ def _without_triggers(followed: Mapping[str, dict[str, Any]]) -> tuple[dict[str,
 
 
 def _difference(found: dict[str, int], expected: dict[str, int]) -> str:
-    different = [f"{found[name]:,} of {expected[name]:,} {name}" for name in expected if found[name] != expected[name]]
-    return ", ".join(different)
+    return ", ".join(
+        f"{found[name]:,} of {wanted:,} {name}" for name, wanted in expected.items() if found[name] != wanted
+    )

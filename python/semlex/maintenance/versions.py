@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 
 from semlex.errors import ConfigurationError, ModelMismatchError, StoreError
 from semlex.ingest.embed import DocumentVectors
-from semlex.maintenance.reembed import EmbeddingFigures, ReembedReport, build_indexes, refuse_work
+from semlex.maintenance.reembed import (
+    EmbeddingFigures,
+    ReembedReport,
+    build_indexes,
+    complete,
+    new_report,
+    refuse_work,
+)
 from semlex.maintenance.version_fill import VersionFill
 from semlex.store.embedding_versions import (
     VersionRow,
@@ -16,13 +23,12 @@ from semlex.store.embedding_versions import (
     begin_run,
     bound_times,
     drop_version,
-    read_versions,
+    present_versions,
     stored_versions,
     version_rows,
 )
 from semlex.store.query.statistics import vector_counts
-from semlex.store.schema.locks import gone, without_writers
-from semlex.store.write.documents import count_unembedded
+from semlex.store.schema.locks import without_writers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,9 +43,7 @@ async def list_embeddings(opened: OpenCollection) -> list[EmbeddingFigures]:
     """Return all sets of vectors, sorted by number."""
 
     async def work(connection: Connection) -> list[EmbeddingFigures]:
-        found = await read_versions(connection, opened.info)
-        if found is None:
-            raise gone(opened.info)
+        found = await present_versions(connection, opened.info)
         rows = await version_rows(connection, opened.info)
         return [
             _figures(row, found, *await vector_counts(connection, opened.info, row.version.version)) for row in rows
@@ -95,73 +99,52 @@ async def previous_version(opened: OpenCollection) -> EmbeddingVersion:
     return max(before, key=lambda row: (row.served_until, row.version.version)).version
 
 
-class Rollback:
-    """Returns a collection to the set of vectors that was in use before."""
+async def roll_back(
+    opened: OpenCollection,
+    version: EmbeddingVersion,
+    models: OpenModels | None,
+    why_not: str | None,
+    progress: Callable[[Progress], None] | None,
+    *,
+    force: bool,
+) -> ReembedReport:
+    """Embed the chunks that lack a vector of an earlier version, and switch back to it."""
+    refuse_work(opened)
+    made = None if models is None else models.version
+    if made is not None and made.identity_key != version.identity_key:
+        raise ModelMismatchError(
+            f"version {version.version} holds vectors of {version.model} ({version.identity_key}), and "
+            f"{made.model} makes other vectors ({made.identity_key}): name the model that made them, or no model"
+        )
+    started = time.perf_counter()
+    info = replace(opened.info, embedding=version)
 
-    def __init__(
-        self,
-        opened: OpenCollection,
-        version: EmbeddingVersion,
-        models: OpenModels | None,
-        why_not: str | None,
-        progress: Callable[[Progress], None] | None,
-    ) -> None:
-        refuse_work(opened)
-        made = None if models is None else models.version
-        if made is not None and made.identity_key != version.identity_key:
-            raise ModelMismatchError(
-                f"version {version.version} holds vectors of {version.model} ({version.identity_key}), and "
-                f"{made.model} makes other vectors ({made.identity_key}): name the model that made them, or no model"
-            )
-        self._opened = opened
-        self._version = version
-        self._embedder = None if models is None else models.embedder
-        self._why_not = why_not
-        self._progress = progress
+    async def begin(connection: Connection) -> tuple[Versions, VersionRun | float]:
+        return await present_versions(connection, info), await begin_run(connection, info, version.version)
 
-    async def run(self, *, force: bool) -> ReembedReport:
-        """Embed the chunks that lack a vector of the earlier version, and switch back to it."""
-        opened, version, started = self._opened, self._version, time.perf_counter()
-        info = replace(opened.info, embedding=version)
-
-        async def begin(connection: Connection) -> tuple[Versions, VersionRun | float]:
-            found = await read_versions(connection, info)
-            if found is None:
-                raise gone(info)
-            return found, await begin_run(connection, info, version.version)
-
-        versions, run = await opened.database.write("begin to go back", begin)
-        if not isinstance(run, VersionRun):
+    versions, run = await opened.database.write("begin to go back", begin)
+    if not isinstance(run, VersionRun):
+        raise StoreError(
+            f"another process is filling version {version.version}, or was killed; its lease ends in {run:.0f} s: "
+            "try again then"
+        )
+    info, name = replace(info, versions=versions), info.names.collection
+    vectors = None
+    if models is not None and models.embedder is not None:
+        vectors = DocumentVectors(name, models.embedder, opened.executor)
+    report = new_report(versions, version, resumed=True)
+    fill = VersionFill(opened.database, info, run, vectors, progress)
+    async with fill.kept():
+        missing = await fill.count_missing()
+        if vectors is not None:
+            await fill.catch_up()
+        elif missing and not force:
             raise StoreError(
-                f"another process is filling version {version.version}, or was killed; its lease ends in {run:.0f} s: "
-                "try again then"
+                f"{missing:,} chunks have no vector of {version.model} (version {version.version}), and "
+                f"{why_not or 'its model is not open'}; name the model (--model, model= in Python), or go "
+                "back without them (--force, force=True): only keyword search finds those chunks then"
             )
-        info, name = replace(info, versions=versions), info.names.collection
-        vectors = None if self._embedder is None else DocumentVectors(name, self._embedder, opened.executor)
-        report = ReembedReport(
-            version=version.version,
-            previous=versions.serving or None,
-            model=version.model,
-            dimensions=version.dimensions,
-            storage=version.storage,
-            resumed=True,
-        )
-        fill = VersionFill(opened.database, info, run, vectors, self._progress)
-        async with fill.kept():
-            missing = await fill.count_missing()
-            if vectors is not None:
-                await fill.catch_up()
-            elif missing and not force:
-                raise StoreError(
-                    f"{missing:,} chunks have no vector of {version.model} (version {version.version}), and "
-                    f"{self._why_not or 'its model is not open'}; name the model (--model, model= in Python), or go "
-                    "back without them (--force, force=True): only keyword search finds those chunks then"
-                )
-            await build_indexes(opened, info, report, self._progress)
-            report.lacking = await fill.switch(force=force and vectors is None)
-        report.embedded = fill.written
-        report.chunks = await opened.database.read(
-            "count", lambda c: count_unembedded(c, replace(info, embedding=None))
-        )
-        report.seconds = time.perf_counter() - started
-        return report
+        await build_indexes(opened, info, report, progress)
+        report.lacking = await fill.switch(force=force and vectors is None)
+    await complete(report, opened, fill, started)
+    return report

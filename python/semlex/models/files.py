@@ -103,17 +103,16 @@ def find_model(
     without_hub: str = "'static' needs no hub, 'none' searches by words alone",
     weights: Weights = "safetensors",
 ) -> ModelFolder:
-    """Find a model's folder; with `allow_download` the hub has 3 seconds to answer (``HF_HUB_OFFLINE`` is honoured)."""
+    """Find a model locally, in the cache or, with `allow_download`, on the hub, which must answer within 3 seconds."""
     as_named = name if weights == "safetensors" else f"{ONNX_PREFIX}{name}"
     name, file = split_name(name) if weights == "onnx" else (name, None)
     if weights == "onnx" and name == WEIGHTS_WHEEL:
-        wheel = _wheel_folder()
-        if wheel is None:
-            raise ModelNotFoundError(
-                f"the wheel {WEIGHTS_WHEEL} is not installed: build it with ./x weights FOLDER and install it, or name "
-                "another model (semlex models known)"
-            )
-        return wheel
+        if (wheel := _wheel_folder()) is not None:
+            return wheel
+        raise ModelNotFoundError(
+            f"the wheel {WEIGHTS_WHEEL} is not installed: build it with ./x weights FOLDER and install it, or name "
+            "another model (semlex models known)"
+        )
     local = Path(name).expanduser()
     if os.path.isdir(local):  # noqa: PTH112 - says False where Path would raise
         if revision is not None:
@@ -131,10 +130,19 @@ def find_model(
             obstacle = _hub_obstacle(name, revision)
             if obstacle is None:
                 patterns = _patterns(name, revision, weights, file)
-                path = download(name, revision, PROBE_SECONDS, patterns=patterns)
+                path = _download(name, revision, patterns)
                 return ModelFolder(name, path.name, path)
             tried.append(f"hub: {obstacle}")
-    raise _not_found(as_named, revision, tried, without_hub)
+    pull = "" if _is_path(name) else f"semlex models pull {shlex.quote(as_named)}, or "
+    raise ModelNotFoundError(
+        f"model {as_named!r}{_at(revision)} is not on this machine; tried: {'; '.join(tried)}. "
+        "Remedies: give the path of a folder that holds the model; or, where the hub is reachable, fetch it once "
+        f"({pull}allow_download=True); or choose another model ({without_hub})"
+    )
+
+
+def _at(revision: str | None) -> str:
+    return "" if revision is None else f" at revision {revision!r}"
 
 
 def pull_model(
@@ -163,17 +171,20 @@ def pull_model(
             if unknown
             else "Check the network, HF_HUB_OFFLINE, HF_ENDPOINT and the proxies, and run the same command again"
         )
-        at = "" if revision is None else f" at revision {revision!r}"
         raise ModelNotFoundError(
-            f"model {name!r}{at} cannot be fetched from the hub: {obstacle}; nor is it in the local cache{cached}. "
-            f"{remedy}; or copy a folder that holds the model to this machine, and give its path"
+            f"model {name!r}{_at(revision)} cannot be fetched from the hub: {obstacle}; it is not in the local cache "
+            f"either{cached}. {remedy}; or copy a folder that holds the model to this machine, and give its path"
         )
     patterns = _patterns(name, revision, weights, file)
-    plan = plan_download(name, revision, PROBE_SECONDS, patterns)
+    wanted = _fetch(name, revision, patterns, dry_run=True)
+    if not wanted:
+        raise ModelNotFoundError(f"model {name!r} has no files of the kinds {', '.join(patterns)} on the hub")
+    size = sum(entry.file_size or 0 for entry in wanted)
+    missing = sum(entry.file_size or 0 for entry in wanted if entry.will_download)
     if announce is not None:
-        announce(plan.files, plan.bytes, plan.missing_bytes)
-    path = download(name, revision, PROBE_SECONDS, progress, patterns=patterns)
-    return PulledModel(ModelFolder(name, path.name, path), plan.files, plan.bytes, plan.missing_bytes)
+        announce(len(wanted), size, missing)
+    path = _download(name, revision, patterns, progress)
+    return PulledModel(ModelFolder(name, path.name, path), len(wanted), size, missing)
 
 
 def fingerprint(folder: Path) -> str:
@@ -213,33 +224,22 @@ def onnx_file(folder: Path, wanted: str | None = None) -> str | None:
     return choose_file((path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*.onnx"))), wanted)
 
 
-def _wheel_folder() -> ModelFolder | None:
-    """Return the folder of the installed package with weights, without importing it."""
-    spec = find_spec(WEIGHTS_WHEEL.replace("-", "_"))
+def package_folder(package: str) -> Path | None:
+    """Return the folder of an installed package without importing the package; None if it is not installed."""
+    spec = find_spec(package)
     places = None if spec is None else spec.submodule_search_locations
-    return None if not places else ModelFolder(WEIGHTS_WHEEL, version(WEIGHTS_WHEEL), Path(places[0]))
+    return Path(places[0]) if places else None
+
+
+def _wheel_folder() -> ModelFolder | None:
+    folder = package_folder(WEIGHTS_WHEEL.replace("-", "_"))
+    return None if folder is None else ModelFolder(WEIGHTS_WHEEL, version(WEIGHTS_WHEEL), folder)
 
 
 def _is_path(name: str) -> bool:
     local = Path(name).expanduser()
     is_folder = os.path.isdir(local)  # noqa: PTH112 - as above
     return is_folder or local.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1
-
-
-def _not_found(name: str, revision: str | None, tried: list[str], without_hub: str) -> ModelNotFoundError:
-    at = "" if revision is None else f" at revision {revision!r}"
-    return ModelNotFoundError(
-        f"model {name!r}{at} is not on this machine; tried: {'; '.join(tried)}. "
-        "Remedies: give the path of a folder that holds the model; or, where the hub is reachable, fetch it once "
-        f"({_how_to_fetch(name)}); or choose another model ({without_hub})"
-    )
-
-
-def _how_to_fetch(name: str) -> str:
-    bare = split_name(name)[0]
-    return (
-        "allow_download=True" if _is_path(bare) else f"semlex models pull {shlex.quote(name)}, or allow_download=True"
-    )
 
 
 def _look_into_cache(name: str, revision: str | None, weights: Weights, file: str | None = None) -> ModelFolder | str:
@@ -297,7 +297,7 @@ def _missing_file(folder: Path, weights: Weights, file: str | None) -> str | Non
 # A hub that refuses delays a loader for most of a minute, one that never answers for many minutes. So the network is
 # used only if a download was allowed, and then a short probe first finds out whether the hub answers.
 def _hub_obstacle(name: str, revision: str | None) -> str | None:
-    """Return why the hub cannot provide the model, or None; it must answer within `PROBE_SECONDS`."""
+    """Return why the hub cannot provide the model, or None if it answers in `PROBE_SECONDS` that it can."""
     if find_spec("huggingface_hub") is None:
         raise MissingExtraError("huggingface_hub", "onnx", "downloading a model")
     import urllib.error  # noqa: PLC0415 - most programs ask no hub
@@ -346,7 +346,7 @@ def _patterns(name: str, revision: str | None, weights: Weights, wanted: str | N
     """Return patterns of the files to download; the hub is asked which ONNX files exist."""
     if weights == "safetensors":
         return MODEL_FILES
-    found = [entry.filename for entry in _fetch(name, revision, PROBE_SECONDS, ["*.onnx"], dry_run=True)]
+    found = [entry.filename for entry in _fetch(name, revision, ["*.onnx"], dry_run=True)]
     file = choose_file(found, wanted)
     if file is None:
         there = ", ".join(sorted(found)) or "none"
@@ -357,49 +357,24 @@ def _patterns(name: str, revision: str | None, weights: Weights, wanted: str | N
     return ["*.json", "*.txt", file, *companions(file)]
 
 
-@dataclass(frozen=True, slots=True)
-class DownloadPlan:
-    """What a download would do: the commit, the model's files, their bytes, and the bytes that the cache lacks."""
-
-    commit: str
-    files: int
-    bytes: int
-    missing_bytes: int
+def _download(name: str, revision: str | None, patterns: list[str], step: Callable[[int], None] | None = None) -> Path:
+    """Download missing files; several threads call `step` with the number of bytes that have arrived so far."""
+    return Path(_fetch(name, revision, patterns, step))
 
 
-def plan_download(name: str, revision: str | None, timeout: float, patterns: list[str]) -> DownloadPlan:
-    """Ask the hub what has to be downloaded, with `timeout` seconds for each file."""
-    found = _fetch(name, revision, timeout, patterns, dry_run=True)
-    if not found:
-        raise ModelNotFoundError(f"model {name!r} has no files of the kinds {', '.join(patterns)} on the hub")
-    sizes = [(file.file_size or 0, file.will_download) for file in found]
-    return DownloadPlan(
-        found[0].commit_hash,
-        len(found),
-        sum(size for size, _ in sizes),
-        sum(size for size, missing in sizes if missing),
-    )
-
-
-def download(
+def _fetch(
     name: str,
     revision: str | None,
-    timeout: float,
+    patterns: list[str],
     step: Callable[[int], None] | None = None,
-    *,
-    patterns: list[str] = MODEL_FILES,
-) -> Path:
-    """Download missing files; several threads call `step` with the number of bytes that have arrived so far."""
-    return Path(_fetch(name, revision, timeout, patterns, tqdm_class=_counting_bar(step)))
-
-
-def _fetch(name: str, revision: str | None, timeout: float, patterns: list[str], **options: Any) -> Any:
+    **options: Any,
+) -> Any:
     import_bars()
     from huggingface_hub import snapshot_download  # noqa: PLC0415 (not in the base install)
 
-    options.setdefault("tqdm_class", _counting_bar(None))
+    options |= {"etag_timeout": PROBE_SECONDS, "tqdm_class": _counting_bar(step)}
     try:
-        return snapshot_download(name, revision=revision, allow_patterns=patterns, etag_timeout=timeout, **options)
+        return snapshot_download(name, revision=revision, allow_patterns=patterns, **options)
     except Exception as error:  # the hub's client raises many unrelated types
         why = type(error).__name__
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:

@@ -45,8 +45,8 @@ CALLS_AT_ONCE = 32
 CLOSE_SECONDS = 1.0
 FIRST_REDIRECTION, FIRST_ERROR = 300, 400
 RETRIED_STATUSES = frozenset({408, 429, 500, 502, 503, 504})
-# Names of errors that the servers document. Nothing else of an answer is quoted: it may hold a text or a key.
-# A server's error message may repeat what was sent to it, so our messages quote only names from this list.
+# Names of errors that the servers document. Our messages quote nothing else of an answer, because it may repeat a text
+# or a key that was sent.
 QUOTED_NAMES = frozenset(
     {
         *("authentication_error", "billing_hard_limit_reached", "context_length_exceeded", "insufficient_quota"),
@@ -157,7 +157,16 @@ class ModelServer:
 
     def post(self, path: str, body: Mapping[str, object], max_bytes: int | None = None) -> Any:
         """Send a request and return the parsed answer, of at most `max_bytes` (None: `MAX_ANSWER_BYTES`)."""
-        return self._parse(path, self._run(self._answer, path, _encoded(body), max_bytes or MAX_ANSWER_BYTES))
+        answer = self._run(self._answer, path, _encoded(body), max_bytes or MAX_ANSWER_BYTES)
+        try:
+            return json.loads(answer.body)
+        except (ValueError, RecursionError):
+            pass
+        # Raised outside, because the cause would hold the answer.
+        raise ModelServerError(
+            f"{self.host}{path} answered with something that is not JSON ({len(answer.body)} bytes); check the address",
+            status=answer.status,
+        )
 
     def stream(self, path: str, body: Mapping[str, object], limits: Limits) -> Generator[bytes]:
         """Send a request and yield its answer as it arrives, in pieces of any size."""
@@ -173,9 +182,7 @@ class ModelServer:
                     if left >= 0:
                         yield piece
                         continue
-                    piece = Failure(
-                        f"sent more than the {limits.max_bytes} bytes that are read", "choose another model"
-                    )
+                    piece = Failure(f"sent more than the limit of {limits.max_bytes} bytes", "choose another model")
                 raise ModelServerError(f"{self.host}{path} {piece.what}; {piece.remedy}")
         finally:
             if not self._closed:
@@ -306,17 +313,6 @@ class ModelServer:
                 self._requests = _Requests(client)
             return self._requests
 
-    def _parse(self, path: str, answer: Response) -> Any:
-        try:
-            return json.loads(answer.body)
-        except (ValueError, RecursionError):
-            pass
-        # Raised outside, because the cause would hold the answer.
-        raise ModelServerError(
-            f"{self.host}{path} answered with something that is not JSON ({len(answer.body)} bytes); check the address",
-            status=answer.status,
-        )
-
     def _wait_seconds(self, path: str, answer: Response | Failure, attempt: int) -> float:
         """Return the seconds to wait before the next attempt."""
         asked = asked_wait(answer.retry_after) if isinstance(answer, Response) else None
@@ -407,7 +403,7 @@ async def _read(response: Any, max_bytes: int | None) -> Response | Failure:
     async for part in response.aiter_bytes():
         body += part
         if max_bytes is not None and len(body) > max_bytes:
-            what = f"sent more than the {max_bytes} bytes that are read"
+            what = f"sent more than the limit of {max_bytes} bytes"
             return Failure(what, "lower batch_size, or check the address", retried=False)
         if max_bytes is None and len(body) > MAX_REFUSAL_BYTES:
             break

@@ -25,17 +25,20 @@ from urllib.parse import urlsplit
 
 from semlex.errors import ConfigurationError
 
-# The models that are the default where they are cached and there is a GPU.
+# Used by default if they are cached and this machine has a GPU.
 DEFAULT_EMBEDDING_MODEL = "Qwen/Qwen3-Embedding-0.6B"
 DEFAULT_RERANKING_MODEL = "Qwen/Qwen3-Reranker-0.6B"
+# The task of Qwen3's model cards; English also for other languages, since most of the training tasks were written in
+# English.
+DEFAULT_INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
 ONNX_PREFIX = "onnx:"
 # In front of the name of a model that runs on this machine.
 LOCAL_PREFIXES = ("sentence-transformers:", "cross-encoder:", ONNX_PREFIX)
 OLLAMA_PORT = 11434
-# How the names of models begin that a program brings by way of LangChain.
+# Prefix of the names of models that a program passes in through LangChain.
 LANGCHAIN = "langchain:"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
-# Rerankers that ask a server without a colon in their name, or may do so.
+# Names of rerankers that use a server, or may use one, although they contain no colon.
 _SERVER_NAMES = frozenset({"auto", "cohere"})
 # The key of servers that have no account of their own, and the setting that names the server it is for.
 MODEL_VARIABLES = {
@@ -104,7 +107,7 @@ def short_name(name: str) -> str:
 
 
 def is_path_or_hub_id(name: str) -> bool:
-    """Return whether a name without a prefix can be that of a model on this machine."""
+    """Return whether a name without a prefix can name a model on this machine."""
     return "://" not in name and (not scheme_of(name) or _is_folder(name))
 
 

@@ -23,10 +23,10 @@ class RequestOptions(TypedDict, total=False):
 
     api_key: Annotated[
         str | None,
-        Option("Key of the account. Default: from the environment variable that the description of the class names."),
+        Option("API key. Default: the value of the environment variable that the class's description names."),
     ]
     batch_size: Annotated[
-        int, Option("Maximum number of texts in a request. The description of the class has the range.", minimum=1)
+        int, Option("Maximum number of texts in a request. The class's description has the range.", minimum=1)
     ]
     timeout: Annotated[
         float, Option("Maximum seconds of one attempt, up to 3,600. Default: 60.", above=0, maximum=3_600)
@@ -129,7 +129,7 @@ class RemoteModel:
     def _ask_or_halve(
         self, ask: Callable[[list[str]], NDArray[np.float32]], texts: list[str], first: int
     ) -> NDArray[np.float32]:
-        """Return the answer for texts, the first of which is row `first`; if the server refuses, ask for each half."""
+        """Return the answer for texts from row `first` on; if the server refuses them, ask for each half."""
         try:
             return ask(texts)
         except ModelServerError as error:

@@ -30,9 +30,9 @@ logger = logging.getLogger(__name__)
 Opened = TypeVar("Opened")
 
 TOKENIZER_FILE = "tokenizer.json"
-# How the names of counters begin that are named by the hash of a file.
+# Prefix of the names of counters that are named by the hash of a file.
 FILE_COUNTER = "tokenizer/"
-# Of a file that the user names, and may have mistaken for another. The largest vocabularies take 40 MB.
+# Maximum size of a file that the user names, which may be the wrong one. The largest vocabularies take 40 MB.
 MAX_BYTES = 256 * 1024 * 1024
 # Texts in one call of the tokenizers library: its encodings take many times the memory of the ids that are kept.
 TEXTS_PER_CALL = 256
@@ -86,17 +86,9 @@ class TextTokenizer(ABC):
     def token_id(self, token: str) -> int | None:
         """Return the id of a token, or None."""
 
-    def end_ids(self) -> list[int]:
-        """Return the ids that the post-processor adds after a text; all ids of a sample if it adds some before."""
-        bare, closed = self._bare_and_closed("a")
-        return closed[len(bare) :] if closed[: len(bare)] == bare else closed
-
+    @abstractmethod
     def frame(self) -> tuple[list[int], list[int]]:
         """Return the ids that the file's post-processor adds before and after a text."""
-        bare, closed = self._bare_and_closed("a")
-        places = range(len(closed) - len(bare) + 1)
-        start = next((place for place in places if closed[place : place + len(bare)] == bare), 0)
-        return closed[:start], closed[start + len(bare) :]
 
     @abstractmethod
     def read_special_tokens_as_text(self) -> None:
@@ -120,10 +112,6 @@ class TextTokenizer(ABC):
     @abstractmethod
     def token_offsets(self, text: str) -> NDArray[np.int64]:
         """Return (t, 2) start and end of tokens, in characters of the given text, both columns ascending."""
-
-    @abstractmethod
-    def _bare_and_closed(self, text: str) -> tuple[list[int], list[int]]:
-        """Return the ids of a text twice: without and with the ids that the file's post-processor adds."""
 
 
 class _CoreTokenizer(TextTokenizer):
@@ -151,10 +139,9 @@ class _CoreTokenizer(TextTokenizer):
         offsets: NDArray[np.int64] = self._tokenizer.offsets(text, special_tokens_as_text=self._special_as_text)
         return offsets
 
-    def _bare_and_closed(self, text: str) -> tuple[list[int], list[int]]:
-        bare: list[int] = self.encode([text]).ids.tolist()
+    def frame(self) -> tuple[list[int], list[int]]:
         prefix, suffix = self._tokenizer.special_prefix_suffix
-        return bare, [*prefix, *bare, *suffix]
+        return list(prefix), list(suffix)
 
 
 class _LibraryTokenizer(TextTokenizer):
@@ -189,9 +176,11 @@ class _LibraryTokenizer(TextTokenizer):
         # A normaliser that reorders combining marks can step back by a character; callers search the columns.
         return np.maximum.accumulate(np.array(pairs, dtype=np.int64).reshape(-1, 2), axis=0)
 
-    def _bare_and_closed(self, text: str) -> tuple[list[int], list[int]]:
-        bare, closed = (self._tokenizer.encode(text, add_special_tokens=special).ids for special in (False, True))
-        return list(bare), list(closed)
+    def frame(self) -> tuple[list[int], list[int]]:
+        bare, closed = (list(self._tokenizer.encode("a", add_special_tokens=own).ids) for own in (False, True))
+        places = range(len(closed) - len(bare) + 1)
+        start = next((place for place in places if closed[place : place + len(bare)] == bare), 0)
+        return closed[:start], closed[start + len(bare) :]
 
     def _bodies(self, texts: Sequence[str]) -> Iterator[NDArray[np.int64]]:
         for start in range(0, len(texts), TEXTS_PER_CALL):
@@ -257,7 +246,7 @@ def _read(content: bytes, what: str) -> TextTokenizer:
     except NotImplementedError as error:
         reason = str(error)
     tokenizer = _library_tokenizer(content, what, reason)
-    logger.info("texts for %s are encoded by the tokenizers library, several times slower: %s", what, reason)
+    logger.info("texts for %s are encoded by the tokenizers library, which is several times slower: %s", what, reason)
     return text_tokenizer(tokenizer, _name_of(content), reason)
 
 
@@ -360,8 +349,8 @@ def tokenizer_in(folder: ModelFolder) -> TokenCounter:
         return TokenEstimate()
 
 
-# A line is logged for the first cut text, and again when there are so many times more of them than at the last line: at
-# most six lines for 100,000 texts, and each says how many there are so far.
+# A warning is logged for the first cut text, and again at this many times the number of the last warning: up to six for
+# 100,000 texts, each with the number so far.
 LOGGED_AGAIN = 10
 
 
@@ -375,7 +364,7 @@ class CutTexts:
         self._lock = new_lock()
 
     def add(self, read: int, cut: int, limit: str) -> None:
-        """Add to the counts of read and cut texts; log a warning at ten times the cut texts of the last warning."""
+        """Add to the counts; warn at the first cut text, then at ten times the number of the last warning."""
         with self._lock:
             self._read += read
             self.count += cut

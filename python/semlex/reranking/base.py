@@ -5,15 +5,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+import numpy as np
+
+from semlex.errors import ModelError
 from semlex.validation import check_texts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
-# What the error of a reranker that is not on this machine advises.
+# Alternatives that the error about a missing reranker advises.
 WITHOUT_HUB = "'term-overlap' needs no hub, 'none' reranks nothing"
 
 
@@ -45,8 +47,17 @@ class Reranker(Protocol):
         ...
 
 
+def probabilities(logits: NDArray[np.floating], source: str, remedy: str = "dtype='float32'") -> NDArray[np.float32]:
+    """Return the logistic function of the logits of texts; refuse a logit that is not finite."""
+    faulty = np.flatnonzero(~np.isfinite(logits))
+    if faulty.size:
+        raise ModelError(f"{source}: the score of row {faulty[0]} is not finite; {remedy} may help")
+    # exp never sees a large number.
+    return (1.0 / (1.0 + np.exp(np.clip(-logits.astype(np.float64), -700.0, 700.0)))).astype(np.float32)
+
+
 class CheckedReranker(ABC):
-    """Checks query and texts for the rerankers of semlex."""
+    """Base class of semlex's rerankers: it checks query and texts."""
 
     def score(self, query: str, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return the relevance of n texts as `Reranker.score` does.

@@ -13,14 +13,13 @@ from semlex.models.files import ModelFolder, find_model
 from semlex.models.local.onnx_model import Batch, OnnxModel, require_onnx
 from semlex.models.model_names import ONNX_PREFIX, split_name
 from semlex.models.tokenizer import CutTexts, TextTokenizer, open_pair_tokenizer
-from semlex.reranking.base import WITHOUT_HUB, CheckedReranker
+from semlex.reranking.base import WITHOUT_HUB, CheckedReranker, probabilities
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
 OUTPUT = "logits"
-MAX_LOGIT = 700.0  # exp never sees a larger number
 
 
 class OnnxReranker(CheckedReranker):
@@ -60,14 +59,14 @@ class OnnxReranker(CheckedReranker):
         self._model.close()
 
     def _score(self, query: str, texts: list[str]) -> NDArray[np.float32]:
-        scores = np.empty(len(texts), dtype=np.float32)
+        logits = np.empty(len(texts))
         self._model.load()
-        if not texts:
-            return scores
-        rows, types = self._encode(query, texts)
-        for batch in self._model.run(rows, types):
-            scores[batch.rows] = self._probabilities(batch)
-        return scores
+        if texts:
+            rows, types = self._encode(query, texts)
+            for batch in self._model.run(rows, types):
+                logits[batch.rows] = self._logits(batch)
+        remedy = f"{ONNX_PREFIX}{self._model.folder.name}#FILE with a file of full precision"
+        return probabilities(logits, self._model.where, remedy)
 
     def _encode(self, query: str, texts: list[str]) -> tuple[list[NDArray[np.int64]], list[NDArray[np.int64]]]:
         """Return token ids and token types of every pair."""
@@ -86,7 +85,7 @@ class OnnxReranker(CheckedReranker):
         bodies = [found[row] for row in range(len(found))]
         return [pairs.join(asked, body) for body in bodies], [pairs.types(asked, body) for body in bodies]
 
-    def _probabilities(self, batch: Batch) -> NDArray[np.float32]:
+    def _logits(self, batch: Batch) -> NDArray[np.float64]:
         logits = batch.outputs[OUTPUT].astype(np.float64)
         if logits.shape not in {(batch.rows.size,), (batch.rows.size, 1), (batch.rows.size, 2)}:
             raise ModelError(
@@ -94,14 +93,7 @@ class OnnxReranker(CheckedReranker):
                 "cross-encoder with one or two labels is needed: choose another model"
             )
         # Of two labels, the second means that the text answers: softmax is the logistic function of the difference.
-        logit = logits[:, 1] - logits[:, 0] if logits.shape[1:] == (2,) else logits.reshape(-1)
-        faulty = np.flatnonzero(~np.isfinite(logit))
-        if faulty.size:
-            raise ModelError(
-                f"{self._model.where}: the score of row {batch.rows[faulty[0]]} is not finite; a file of full "
-                f"precision may help: {ONNX_PREFIX}{self._model.folder.name}#FILE"
-            )
-        return (1.0 / (1.0 + np.exp(np.clip(-logit, -MAX_LOGIT, MAX_LOGIT)))).astype(np.float32)
+        return logits[:, 1] - logits[:, 0] if logits.shape[1:] == (2,) else logits.reshape(-1)
 
     def _load_pairs(self) -> _Pairs:
         with self._opening:

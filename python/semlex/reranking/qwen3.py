@@ -15,9 +15,9 @@ from semlex.forks import new_lock
 from semlex.models.files import find_model
 from semlex.models.local.device import require_torch
 from semlex.models.local.transformer import MAX_ROWS, RuntimeReport, Transformer, check_config
-from semlex.models.model_names import DEFAULT_RERANKING_MODEL
+from semlex.models.model_names import DEFAULT_INSTRUCTION, DEFAULT_RERANKING_MODEL
 from semlex.models.tokenizer import CutTexts, TextTokenizer, TokenRows, open_tokenizer
-from semlex.reranking.base import WITHOUT_HUB, CheckedReranker
+from semlex.reranking.base import WITHOUT_HUB, CheckedReranker, probabilities
 from semlex.validation import check_range
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-DEFAULT_INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
 PREFIX = (
     "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct "
     'provided. Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n'
@@ -89,7 +88,6 @@ class Qwen3Reranker(CheckedReranker):
         self._transformer = Transformer(
             folder,
             head="classifier" if str(architectures[0]).endswith("ForSequenceClassification") else "lm",
-            purpose="Qwen3 reranking",
             device=device,
             precision="float32" if exact else dtype,
             batch_size=batch_size,
@@ -118,13 +116,8 @@ class Qwen3Reranker(CheckedReranker):
         states = self._transformer.last_hidden(self._token_rows(prompt, query, texts))
         # In half precision the logits of yes and no are often equal (steps of 1/8 at 16 to 32), so the head is float32.
         no, yes = (states @ self._load_head(prompt).T).T.astype(np.float64) if texts else np.empty((2, 0))
-        faulty = np.flatnonzero(~np.isfinite(no) | ~np.isfinite(yes))
-        if faulty.size:
-            raise ModelError(f"{self.identity}: the score of row {faulty[0]} is not finite; dtype='float32' may help")
-        # The softmax over two logits; exp never sees a large number.
-        difference = np.minimum(np.maximum(no - yes, -700.0), 700.0)
-        scores: NDArray[np.float32] = (1.0 / (1.0 + np.exp(difference))).astype(np.float32)
-        return scores
+        with np.errstate(invalid="ignore"):
+            return probabilities(yes - no, self.identity)  # the softmax over two logits
 
     def close(self) -> None:
         """Release the model and its memory; a second call does nothing."""

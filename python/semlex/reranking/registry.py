@@ -138,7 +138,10 @@ def _named(
         reason = f"reranking with {server.identity}, {why}; queries and candidate texts are sent to {server.host}"
         return ModelChoice(server, reason)
     if leads_to_onnx(name, revision):
-        return _as_onnx(name, revision)
+        from semlex.reranking.onnx import OnnxReranker  # noqa: PLC0415 - only the chosen kind is loaded
+
+        onnx = OnnxReranker(name.removeprefix(ONNX_PREFIX), revision=revision)
+        return ModelChoice(onnx, f"reranking with {bare_name(name)} (ONNX), as configured")
     model = name.removeprefix(CROSS_ENCODER)
     if not is_path_or_hub_id(model):
         raise ConfigurationError(
@@ -158,13 +161,6 @@ def _named(
     else:
         raise ModelError(f"{folder.name} is neither a Qwen3-Reranker nor a cross-encoder; choose one of these kinds")
     return ModelChoice(reranker, f"reranking with {model}, as configured")
-
-
-def _as_onnx(name: str, revision: str | None) -> ModelChoice[Reranker]:
-    from semlex.reranking.onnx import OnnxReranker  # noqa: PLC0415 - only the chosen kind is loaded
-
-    chosen = OnnxReranker(name.removeprefix(ONNX_PREFIX), revision=revision)
-    return ModelChoice(chosen, f"reranking with {bare_name(name)} (ONNX), as configured")
 
 
 def _at_server(name: str) -> RemoteReranker | None:

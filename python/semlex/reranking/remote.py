@@ -13,7 +13,7 @@ from semlex.errors import ModelServerError
 from semlex.models.model_names import ACCOUNTS
 from semlex.models.remote_model import RemoteModel, RequestOptions
 from semlex.models.tokenizer import CutTexts
-from semlex.reranking.base import CheckedReranker
+from semlex.reranking.base import CheckedReranker, probabilities
 from semlex.validation import check_range
 
 if TYPE_CHECKING:
@@ -130,11 +130,7 @@ class CohereReranker(RemoteReranker):
             most=None if self._raw_scores else 1.0,
             remedy="if the server answers with raw scores, set raw_scores=True",
         )
-        if not self._raw_scores:
-            return scores
-        # exp never sees a large number.
-        probabilities: NDArray[np.float32] = 1.0 / (1.0 + np.exp(-np.clip(scores, -700.0, 700.0, dtype=np.float64)))
-        return probabilities.astype(np.float32)
+        return probabilities(scores, self.host) if self._raw_scores else scores
 
 
 class TEIReranker(RemoteReranker):
@@ -146,7 +142,8 @@ class TEIReranker(RemoteReranker):
     Args:
         base_url: Address before ``/rerank``.
         requests: See `RequestOptions`. `api_key` is the server's ``--api-key``; default: ``SEMLEX_RERANKER_API_KEY``.
-            `batch_size`, 1 to 1000, is by default that of ``--max-client-batch-size``; a refused batch is halved.
+            `batch_size` is 1 to 1000; default: 32, as is that of the server's ``--max-client-batch-size``. A refused
+            batch is halved.
     """
 
     def __init__(self, base_url: str, **requests: Unpack[RequestOptions]) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from semlex.errors import ConfigurationError, MissingExtraError, MissingKeyError, ModelError
 from semlex.maintenance.reembed import EmbeddingFigures, Reembedding, ReembedReport
-from semlex.maintenance.versions import Rollback, drop_embeddings, list_embeddings, previous_version
+from semlex.maintenance.versions import drop_embeddings, list_embeddings, previous_version, roll_back
 from semlex.options.collection import StorageName, storage_named
 from semlex.options.declare import operation
 from semlex.progress import ProgressOption, shown
@@ -130,7 +130,7 @@ class Embeddings(Part):
         models, why_not = await self._model_of(opened, version, model)
         try:
             with bars as tell:
-                return await Rollback(opened, version, models, why_not, tell).run(force=force)
+                return await roll_back(opened, version, models, why_not, tell, force=force)
         finally:
             opened.forget_versions()
             if models is not None and models is not opened.models:

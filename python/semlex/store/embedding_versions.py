@@ -131,6 +131,14 @@ async def read_versions(connection: Connection, collection: CollectionInfo) -> V
     return None if row is None else Versions.stored(*row)
 
 
+async def present_versions(connection: Connection, collection: CollectionInfo) -> Versions:
+    """Return the sets of vectors of a collection; raise `CollectionDroppedError` if the collection was dropped."""
+    found = await read_versions(connection, collection)
+    if found is None:
+        raise gone(collection)
+    return found
+
+
 async def stored_versions(connection: Connection, collection: CollectionInfo) -> list[int]:
     """Return the numbers of all embedding versions, including one under construction."""
     # A writer reads them after its first lock (`semlex.store.write.documents.begin_write`): no set is added or dropped

@@ -73,8 +73,7 @@ def choose_placement(device: str | None, precision: str | None) -> Placement:
         chosen = automatic_device()
         logger.warning("device %r is not available here; using %r", device, chosen)
     if precision is None:
-        automatic = _automatic_precision(chosen)
-        return Placement(chosen, automatic, _reason(chosen, automatic))
+        return Placement(chosen, *_automatic_precision(chosen))
     if chosen == "mps" and precision != "float32" and torch_version() < MPS_HALF_PRECISION_FROM:
         raise ConfigurationError(
             f"dtype={precision!r} on MPS needs torch 2.13 or newer (with older ones later tokens leak into earlier "
@@ -122,24 +121,21 @@ def _is_available(device: str) -> bool:
     return True
 
 
-def _automatic_precision(device: str) -> str:
+def _automatic_precision(device: str) -> tuple[str, str]:
+    """Return the precision of the table above for a device, and why."""
     import torch  # noqa: PLC0415 (seconds, and not in the base install)
 
     if device == "cuda":
-        return "bfloat16" if torch.cuda.get_device_capability()[0] >= BFLOAT16_FROM_CAPABILITY else "float16"
+        if torch.cuda.get_device_capability()[0] >= BFLOAT16_FROM_CAPABILITY:
+            return "bfloat16", "the GPU computes in bfloat16, and the models were trained in it"
+        return "float16", "the GPU has no units for bfloat16"
     if device == "mps":
-        return "bfloat16" if torch_version() >= MPS_HALF_PRECISION_FROM else "float32"
-    return "bfloat16" if bfloat16_units() else "float32"
-
-
-def _reason(device: str, precision: str) -> str:
-    return {
-        ("cuda", "bfloat16"): "the GPU computes in bfloat16, and the models were trained in it",
-        ("cuda", "float16"): "the GPU has no units for bfloat16",
-        ("mps", "bfloat16"): "half the memory of float32, and correct on MPS from torch 2.13",
-        ("mps", "float32"): "torch before 2.13 computes half precision wrongly on MPS",
-        ("cpu", "bfloat16"): f"this CPU has {' and '.join(bfloat16_units())}",
-    }.get((device, precision), "this CPU would only emulate bfloat16")
+        if torch_version() >= MPS_HALF_PRECISION_FROM:
+            return "bfloat16", "half the memory of float32, and correct on MPS from torch 2.13"
+        return "float32", "torch before 2.13 computes half precision wrongly on MPS"
+    if units := bfloat16_units():
+        return "bfloat16", f"this CPU has {' and '.join(units)}"
+    return "float32", "this CPU would only emulate bfloat16"
 
 
 def bfloat16_units() -> list[str]:
@@ -152,7 +148,7 @@ def bfloat16_units() -> list[str]:
 
 
 def describe_devices() -> dict[str, str]:
-    """Return this machine's devices, the best first: name and a line about it; imports torch."""
+    """Return one line about each device of this machine, by name, the best device first; imports torch."""
     import torch  # noqa: PLC0415 (seconds, and not in the base install)
 
     found = {}

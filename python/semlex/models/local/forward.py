@@ -7,7 +7,7 @@ from collections import OrderedDict
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
@@ -49,14 +49,7 @@ class SharedPrefix:
 # results: `PerDocument` (CPU: one call each, nothing padded), `PaddedInside` (MPS, and GPUs that cannot use the third),
 # and `VariableLength` (CUDA in half precision, torch 2.11: torch's own kernel). All can put a shared prefix, whose keys
 # and values are already computed, before every document.
-class AttentionForm(Protocol):
-    """A way to compute attention over the documents of one batch."""
-
-    def __init__(self, batch: TokenBatch, prefix: int, device: Any) -> None: ...
-
-    def attend(
-        self, query: Tensor, key: Tensor, value: Tensor, scaling: float, before: tuple[Tensor, Tensor] | None
-    ) -> Tensor: ...
+AttentionForm: TypeAlias = "PerDocument | PaddedInside | VariableLength"
 
 
 class PerDocument:
@@ -253,21 +246,8 @@ class Batch:
     tokens: Any
 
 
-class Forward(Protocol):
-    """One form of the forward pass of one model."""
-
-    def __init__(self, model: Any) -> None: ...
-
-    def batches(
-        self, rows: TokenRows, *, token_budget: int, max_rows: int, kept_prefix: NDArray[np.int64] | None = None
-    ) -> Iterator[Batch]:
-        """Plan batches of at most `token_budget` tokens; a longer row is its own batch."""
-        # `kept_prefix` is a hint that later rows also begin with these tokens; it never changes the states.
-        ...
-
-    def run(self, batch: Batch) -> NDArray[np.float32]:
-        """Return the normalised state of the last token of every row: (rows of the batch, hidden size)."""
-        ...
+# One form of the forward pass of one model.
+Forward: TypeAlias = "PackedForward | ReferenceForward"
 
 
 # A prefix is computed in a separate pass, which must save more than it costs. A small pass reads all weights (as much
@@ -284,7 +264,7 @@ MAX_KEPT = 4
 class PackedTokens:
     """The rows of one pass without their shared prefix, and that prefix."""
 
-    batch: _core.TokenBatch
+    batch: TokenBatch
     prefix: SharedPrefix | None
 
 
@@ -302,7 +282,9 @@ class PackedForward:
     def batches(
         self, rows: TokenRows, *, token_budget: int, max_rows: int, kept_prefix: NDArray[np.int64] | None = None
     ) -> Iterator[Batch]:
-        """Plan packed batches; tokens that all rows begin with are left out of them."""
+        """Plan packed batches of at most `token_budget` tokens, without those that all rows begin with."""
+        # A longer row is its own batch. `kept_prefix` is a hint that later rows also begin with these tokens; it never
+        # changes the states.
         prefix = self._known(rows, kept_prefix) or self._common(rows)
         plan = _core.TokenPlan(
             rows.ids,
@@ -317,7 +299,7 @@ class PackedForward:
             yield Batch(batch.rows, PackedTokens(batch, prefix))
 
     def run(self, batch: Batch) -> NDArray[np.float32]:
-        """Return the states of the rows' last tokens; first compute the shared prefix in another pass, if needed."""
+        """Return the normalised states of the rows' last tokens: (rows of the batch, hidden size)."""
         import torch  # noqa: PLC0415 (loaded already)
 
         tokens: PackedTokens = batch.tokens
@@ -435,7 +417,7 @@ class TrimmedForward(PackedForward):
         return hidden, (cos[0, :, None, :half], sin[0, :, None, :half])
 
 
-# Heads with a norm and angles into the heads, normed and rotated.
+# A function that takes heads, a norm and angles (cosines and sines), and returns the heads normalised and rotated.
 Turn: TypeAlias = "Callable[[Tensor, Any, Tensor, Tensor], Tensor]"
 
 
@@ -454,7 +436,9 @@ def _fastest_turn(model: Any) -> Turn:
             angles = heads.new_zeros(1, 1, attention.head_dim // 2)
             norm_and_rotate(_heads(heads, attention), norm, angles, angles)
     except Exception as error:  # noqa: BLE001 (no triton, no C compiler, a shape or a GPU that it cannot compile for)
-        logger.info("heads are normed and rotated by torch's operations: no kernel (%s)", type(error).__name__)
+        logger.info(
+            "torch rotates attention heads, more slowly, because semlex's kernel failed (%s)", type(error).__name__
+        )
         return _turned
     return norm_and_rotate
 
@@ -528,7 +512,7 @@ class ReferenceForward:
     def batches(
         self, rows: TokenRows, *, token_budget: int, max_rows: int, kept_prefix: NDArray[np.int64] | None = None
     ) -> Iterator[Batch]:
-        """Plan padded batches of rows of similar length; `kept_prefix` is ignored."""
+        """Plan padded batches of at most `token_budget` tokens, of rows of similar length; ignore `kept_prefix`."""
         del kept_prefix
         plan = _core.plan_batches(rows.lengths, token_budget=token_budget, max_rows=max_rows, padded=True)
         for start, end in zip(plan.boundaries[:-1], plan.boundaries[1:], strict=True):

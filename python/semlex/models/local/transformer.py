@@ -13,7 +13,7 @@ from semlex.errors import ConfigurationError, ModelError
 from semlex.forks import drop, new_rlock, renew_after_fork
 from semlex.models import cancellation
 from semlex.models.local import memory
-from semlex.models.local.device import check_names, choose_placement, require_torch
+from semlex.models.local.device import check_names, choose_placement
 from semlex.models.local.forward import FORWARDS
 from semlex.models.local.shared_weights import Attempt, Running, exhausted, open_model
 from semlex.validation import check_range
@@ -65,7 +65,7 @@ class TokenBudget:
 
     @property
     def best(self) -> int:
-        """Return the smallest candidate that is nearly as fast as the fastest; the first one until all are measured."""
+        """Return the smallest candidate that is nearly as fast as the fastest; the start value if any is unmeasured."""
         if not self.measured:
             return self._start
         fastest = max(map(max, self._speeds.values()))
@@ -129,34 +129,12 @@ def effective_budget(running: Running, limits: Limits) -> int:
     return budget if cap is None else min(budget, cap)
 
 
-def fill(
-    states: NDArray[np.float32],
-    rows: TokenRows,
-    which: NDArray[np.int64],
-    running: Running,
-    limits: Limits,
-    *,
-    kept_prefix: NDArray[np.int64] | None = None,
-) -> None:
-    """Compute the last-token states of the rows `which` into `states`, in smaller passes if memory runs out."""
+class _Passes:
+    """Computes the last-token states of rows into `states`, in smaller passes if memory runs out."""
+
     # If memory runs out, the missing rows are planned again with half the tokens; the model keeps that limit, and it is
     # logged once.
-    passes = _Passes(states, rows, running, limits, kept_prefix)
-    missing = which
-    while missing.size:
-        trial = passes.trial(missing)
-        done = passes.run(missing if trial is None else passes.portion(missing), trial)
-        missing = missing[~np.isin(missing, done)]
-    if passes.ran_out:
-        logger.warning(
-            "%s: memory of %s ran out; its passes hold at most %d tokens from now on",
-            running.shared.folder.name,
-            running.shared.placement.device,
-            running.shared.token_cap,
-        )
 
-
-class _Passes:
     def __init__(
         self,
         states: NDArray[np.float32],
@@ -173,10 +151,25 @@ class _Passes:
         self._kept_prefix = kept_prefix
         self._device = running.shared.placement.device
         self._token_bytes = memory.bytes_per_token(running.shared.model().config, running.shared.placement.precision)
-        self.ran_out = False
+        self._ran_out = False
         self._short: int | None = None  # most tokens that found room just now, when fewer than wanted
 
-    def trial(self, missing: NDArray[np.int64]) -> int | None:
+    def fill(self, missing: NDArray[np.int64]) -> None:
+        """Compute the rows with these numbers."""
+        while missing.size:
+            trial = self._trial(missing)
+            done = self._run(missing if trial is None else self._portion(missing), trial)
+            missing = missing[~np.isin(missing, done)]
+        if self._ran_out:
+            shared = self._running.shared
+            logger.warning(
+                "%s: memory of %s ran out; batches have at most %d tokens from now on",
+                shared.folder.name,
+                self._device,
+                shared.token_cap,
+            )
+
+    def _trial(self, missing: NDArray[np.int64]) -> int | None:
         """Return the pass size (in tokens) to measure next, or None."""
         if self._limits.token_budget is not None:
             return None
@@ -184,14 +177,14 @@ class _Passes:
         bounds = [bound for bound in (self._short, self._running.shared.token_cap) if bound is not None]
         return None if trial is None or any(trial > bound for bound in bounds) else trial
 
-    def portion(self, missing: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _portion(self, missing: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return rows of all lengths, so that every measurement has the same kind of work."""
         shuffled = np.random.default_rng(0).permutation(missing)
         tokens = np.cumsum(self._lengths[shuffled])
         count = int(np.searchsorted(tokens, measured_budget(self._running).portion, side="right"))
         return shuffled[: max(1, count)]
 
-    def run(self, part: NDArray[np.int64], trial: int | None) -> NDArray[np.int64]:
+    def _run(self, part: NDArray[np.int64], trial: int | None) -> NDArray[np.int64]:
         """Run rows until all are done or memory runs out; return the numbers of the rows that are done."""
         shared = self._running.shared
         forward = shared.forward(self._running.attention)
@@ -225,7 +218,7 @@ class _Passes:
                     if numbers.size == 1:
                         raise exhausted(shared)
                     shared.token_cap = max(1, min(budget, tokens) // 2)
-                    self.ran_out = True
+                    self._ran_out = True
                     break
                 seconds += time.perf_counter() - started
             done.append(numbers)
@@ -262,7 +255,6 @@ class Transformer:
         folder: ModelFolder,
         *,
         head: str,
-        purpose: str,
         device: str | None,
         precision: str | None,
         batch_size: int,
@@ -270,7 +262,6 @@ class Transformer:
         token_budget: int | None,
         attention: str,
     ) -> None:
-        require_torch(purpose)
         check_names(device, precision)
         if attention not in FORWARDS:
             raise ConfigurationError(f"attn must be one of {', '.join(FORWARDS)}; got {attention!r}")
@@ -318,12 +309,12 @@ class Transformer:
         states = np.empty((len(rows), running.shared.model().config.hidden_size), dtype=np.float32)
         if not len(rows):
             return states
-        fill(states, rows, np.arange(len(rows)), running, self._limits, kept_prefix=kept_prefix)
+        _Passes(states, rows, running, self._limits, kept_prefix).fill(np.arange(len(rows)))
         overflowed = np.flatnonzero(~np.isfinite(states).all(axis=1))
         if overflowed.size and running.shared.placement.precision != "float32":
             self._leave(running, overflowed.size, len(rows))
             del running  # the weights go before the wider ones come
-            fill(states, rows, overflowed, self._open(), self._limits, kept_prefix=kept_prefix)
+            _Passes(states, rows, self._open(), self._limits, kept_prefix).fill(overflowed)
         return states
 
     def head_rows(self, ids: tuple[int, int]) -> NDArray[np.float32]:
