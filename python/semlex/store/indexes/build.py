@@ -112,10 +112,11 @@ def building_lock(collection: CollectionInfo) -> int:
 
 async def is_alone(connection: Connection, collection: CollectionInfo) -> bool:
     """Take the building lock until the transaction ends; return False if another process has it."""
-    # No bound value: the portal of a statement that has one keeps its snapshot until the next statement.
+    # Neither bound values nor binary results (`only_row`): the portal of such a statement keeps its snapshot until the
+    # next statement, and a concurrent build would wait for it.
     statement = sql.SQL("SELECT pg_catalog.pg_try_advisory_xact_lock({})")
-    (is_taken,) = await only_row(connection, statement.format(building_lock(collection)))
-    return bool(is_taken)
+    cursor = await connection.execute(statement.format(building_lock(collection)))
+    return await cursor.fetchone() == (True,)
 
 
 # How long a build waits for current writers; later writers wait behind it.
