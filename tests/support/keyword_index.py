@@ -7,9 +7,10 @@ import psycopg
 from semlex.store.proving import check_keyword_index
 from semlex.store.schema.names import Names
 from semlex.types.documents import Document
-from tests.support.retrievers import opened
+from tests.support.retrievers import filled, opened
 
 bm25 = partial(opened, model="none", keyword="bm25", collection="words")
+filled_bm25 = partial(filled, model="none", keyword="bm25", collection="words")
 
 
 def many(count, text="a cat", start=0, languages=(None,)):

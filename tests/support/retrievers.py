@@ -35,18 +35,18 @@ def _documents(texts):
 
 
 @asynccontextmanager
-async def filled(url, texts, model=8, reranker=None, **options):
-    """A retriever whose collection has these documents, or texts by id."""
+async def filled(url, texts, model=8, reranker=None, *, vectors=None, **options):
+    """A retriever whose collection has these documents, or texts by id, and maybe vectors."""
     async with opened(url, model, reranker, **options) as retriever:
-        await retriever.add_documents(_documents(texts))
+        await retriever.add_documents(_documents(texts), vectors)
         yield retriever
 
 
 @contextmanager
-def sync_filled(url, texts, model=8, reranker=None, **options):
+def sync_filled(url, texts, model=8, reranker=None, *, vectors=None, **options):
     """The same for ``with``."""
     with sync_opened(url, model, reranker, **options) as retriever:
-        retriever.add_documents(_documents(texts))
+        retriever.add_documents(_documents(texts), vectors)
         yield retriever
 
 

@@ -17,7 +17,7 @@ from semlex.store.keyword.bm25.merge import MAX_TOMBSTONES, merge_once
 from semlex.store.keyword.bm25.segments import NewSegment
 from semlex.store.segments import FULL_CHUNKS, PACKED_TIER, SEGMENT_CHUNKS, TIER, choose_merge, choose_packing, tier
 from tests.support.databases import execute
-from tests.support.keyword_index import bm25, check_index, many
+from tests.support.keyword_index import bm25, check_index, filled_bm25, many
 
 
 def unmerged(monkeypatch):
@@ -105,8 +105,7 @@ async def test_single_additions_are_merged_as_they_come(database_url):
 
 @pytest.mark.slow
 async def test_tombstones_are_put_together_and_done_with(database_url):
-    async with bm25(database_url) as retriever:
-        await retriever.add_documents(many(200))
+    async with filled_bm25(database_url, many(200)) as retriever:
         for number in range(MAX_TOMBSTONES - 1):
             await retriever.delete([f"d{number}"])
         assert check_index(database_url)["tombstones"] == MAX_TOMBSTONES - 1
@@ -155,8 +154,7 @@ async def test_optimizing_leaves_few_segments_and_no_tombstone(database_url, mon
 
 async def test_optimizing_ends_while_others_write(database_url, monkeypatch):
     once, rounds = merging.merge_once, 0
-    async with bm25(database_url) as retriever:
-        await retriever.add_documents(many(30))
+    async with filled_bm25(database_url, many(30)) as retriever:
         await retriever.add_documents(many(10, "a dog"))
 
         async def with_a_writer(*arguments, **options):
@@ -174,8 +172,7 @@ async def test_optimizing_ends_while_others_write(database_url, monkeypatch):
 async def test_segments_are_filled_but_not_beyond(database_url, monkeypatch):
     unmerged(monkeypatch)
     monkeypatch.setattr(segment_sizes, "SEGMENT_CHUNKS", 50)
-    async with bm25(database_url, bulk=BulkIngestConfig(batch_size=20)) as retriever:
-        await retriever.add_documents(many(190))
+    async with filled_bm25(database_url, many(190), bulk=BulkIngestConfig(batch_size=20)) as retriever:
         await retriever.delete([f"d{number}" for number in range(10)])
         await retriever.indexes.optimize()
         check_index(database_url)
@@ -258,8 +255,7 @@ async def test_a_merge_that_fails_does_not_fail_the_write(database_url, monkeypa
 
 @pytest.mark.parametrize("damage", ["segment SET header = header || 'x'", "posting SET data = ''"])
 async def test_a_damaged_segment_is_reported_and_repaired(database_url, caplog, damage):
-    async with bm25(database_url) as retriever:
-        await retriever.add_documents(many(20))
+    async with filled_bm25(database_url, many(20)) as retriever:
         execute(database_url, f"UPDATE semlex.words_{damage}")
         for number in range(TIER):
             await retriever.add_documents(many(1, start=100 + number))
@@ -276,8 +272,7 @@ async def test_a_damaged_segment_is_reported_and_repaired(database_url, caplog, 
 
 async def test_a_bulk_load_ends_with_full_segments(database_url, monkeypatch):
     monkeypatch.setattr("semlex.store.keyword.bm25.merge.BULK_LOAD_CHUNKS", 50)
-    async with bm25(database_url, bulk=BulkIngestConfig(batch_size=10)) as retriever:
-        await retriever.add_documents(many(30))
+    async with filled_bm25(database_url, many(30), bulk=BulkIngestConfig(batch_size=10)) as retriever:
         await retriever.add_documents(many(60, start=30))
     check_index(database_url)
     assert execute(database_url, "SELECT chunks FROM semlex.words_segment") == [(90,)]

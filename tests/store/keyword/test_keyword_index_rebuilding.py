@@ -20,10 +20,10 @@ from semlex.store.postgres.database import Database
 from semlex.store.schema import locks
 from tests.support import keyword_index
 from tests.support.databases import execute, set_in_database
-from tests.support.keyword_index import bm25, check_index
+from tests.support.keyword_index import bm25, check_index, filled_bm25
 from tests.support.lost_answers import lose_answers
 from tests.support.manual_clock import ManualClock
-from tests.support.retrievers import sync_opened
+from tests.support.retrievers import sync_filled
 from tests.support.shell import Shell
 from tests.support.waiting import eventually, waiting
 
@@ -73,8 +73,7 @@ async def test_a_rebuild_takes_the_place_of_the_old_index(database_url):
 
 
 async def test_segments_are_full_and_memory_is_bounded(database_url, monkeypatch):
-    async with bm25(database_url) as retriever:
-        await retriever.add_documents(many(300))
+    async with filled_bm25(database_url, many(300)) as retriever:
         monkeypatch.setattr(writing, "SEGMENT_CHUNKS", 40)
         monkeypatch.setattr(rebuilding, "MAX_OPEN_CHUNKS", 80)
         monkeypatch.setattr(rebuilding, "PAGE_ROWS", 16)
@@ -128,8 +127,7 @@ async def test_rows_that_others_wrote_are_caught_up_with(database_url, monkeypat
             execute(database_url, copy.format(moment))
             execute(database_url, "DELETE FROM semlex.words_chunk WHERE chunk_id = %s", [f"d{len(done) + 10}"])
 
-    async with bm25(database_url) as retriever:
-        await retriever.add_documents(many(100))
+    async with filled_bm25(database_url, many(100)) as retriever:
         await change("before it begins")
         assert (await retriever.status()).chunks_not_indexed == 2
         between(monkeypatch, change)
@@ -157,8 +155,7 @@ async def test_a_rebuild_that_was_interrupted_begins_again(database_url, monkeyp
         removed.append(1)
         await remove(self)
 
-    async with bm25(database_url) as retriever:
-        await retriever.add_documents(many(100))
+    async with filled_bm25(database_url, many(100)) as retriever:
         with monkeypatch.context() as patched:
             between(patched, kill)
             if moment == "at the switch":
@@ -186,8 +183,7 @@ async def test_what_a_killed_rebuild_leaves_stays_small_and_is_merged(database_u
     async def kill(_):
         raise asyncio.CancelledError
 
-    async with bm25(database_url) as retriever:
-        await retriever.add_documents(many(3))
+    async with filled_bm25(database_url, many(3)) as retriever:
         with monkeypatch.context() as patched:
             between(patched, kill)
             with pytest.raises(asyncio.CancelledError):
@@ -250,8 +246,7 @@ async def test_the_switch_waits_for_a_writer_and_lets_others_through(database_ur
 
 @pytest.mark.slow
 async def test_a_commit_whose_answer_is_lost_is_not_done_twice(database_url, monkeypatch):
-    async with bm25(database_url) as retriever:
-        await retriever.add_documents(many(100))
+    async with filled_bm25(database_url, many(100)) as retriever:
         lost = lose_answers(monkeypatch)
         await retriever.indexes.rebuild_keyword()
         assert {"begin to rebuild the keyword index", "write a segment", "switch to the rebuilt keyword index"} <= lost
@@ -352,8 +347,7 @@ async def test_only_an_index_of_ours_is_rebuilt(database_url):
 
 @pytest.mark.slow
 async def test_ids_are_read_page_by_page(database_url, monkeypatch):
-    async with bm25(database_url) as retriever:
-        await retriever.add_documents(many(100))
+    async with filled_bm25(database_url, many(100)) as retriever:
         monkeypatch.setattr(segments, "IDS_PAGE", 30)
         names = retriever.names
         found = await retriever._handle.read("read", lambda c, _: segments.chunk_ids(c, names))
@@ -363,8 +357,7 @@ async def test_ids_are_read_page_by_page(database_url, monkeypatch):
 
 @pytest.mark.slow
 def test_from_the_command_line(database_url, tmp_path):
-    with sync_opened(database_url, "none", collection="words", keyword="bm25") as retriever:
-        retriever.add_documents(many(60))
+    with sync_filled(database_url, many(60), "none", collection="words", keyword="bm25") as retriever:
         retriever.add_documents(many(30, "a dog"))
         assert retriever.status().index_tombstones == 1
 

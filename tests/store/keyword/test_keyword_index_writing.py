@@ -20,7 +20,7 @@ from semlex.store.segments import SEGMENT_CHUNKS
 from semlex.store.write import chunk_batch
 from semlex.testing import HashEmbedder
 from tests.support.databases import execute
-from tests.support.keyword_index import bm25, check_index, many
+from tests.support.keyword_index import bm25, check_index, filled_bm25, many
 from tests.support.properties import OWN_ROWS, examples
 from tests.support.retrievers import sync_opened
 
@@ -71,8 +71,7 @@ async def test_the_index_is_that_of_the_texts(database_url, steps, small, embedd
 
 @pytest.mark.parametrize("count", [3, 200], ids=["arrays", "staged"])
 async def test_a_text_that_did_not_change_keeps_what_the_index_has_of_it(database_url, count):
-    async with bm25(database_url) as retriever:
-        await retriever.add_documents(many(200))
+    async with filled_bm25(database_url, many(200)) as retriever:
         before = one(database_url, "array_agg(keyword_id ORDER BY chunk_id)")
         await retriever.add_documents(many(count))
         assert one(database_url, "array_agg(keyword_id ORDER BY chunk_id)") == before
@@ -86,8 +85,7 @@ async def test_a_text_that_did_not_change_keeps_what_the_index_has_of_it(databas
 
 @pytest.mark.parametrize("count", [3, 200], ids=["arrays", "staged"])
 async def test_a_changed_text_gets_a_new_id_and_skipping_indexes_what_is_new_alone(database_url, count):
-    async with bm25(database_url) as retriever:
-        await retriever.add_documents(many(count + 1))
+    async with filled_bm25(database_url, many(count + 1)) as retriever:
         await retriever.add_documents(many(count, "a dog"))
         figures = check_index(database_url)
         assert (figures["segments"], figures["tombstones"], figures["dead"]) == (2, 1, count)
@@ -101,8 +99,7 @@ async def test_a_changed_text_gets_a_new_id_and_skipping_indexes_what_is_new_alo
 
 async def test_rows_that_come_with_and_without_vectors(database_url):
     """Rows are inserted first and updated then: they are new all the same."""
-    async with bm25(database_url, model=8) as retriever:
-        await retriever.add_documents(many(100))
+    async with filled_bm25(database_url, many(100), model=8) as retriever:
         changed = [*many(50), *many(30, "a dog", start=50), *many(20, "a ship", start=100)]
         for size in (len(changed), 20):
             await retriever.add_documents(changed[:size])
@@ -176,9 +173,8 @@ async def test_every_way_writes_the_same_bytes(database_url, monkeypatch):
 async def test_the_index_joins_the_users_transaction(database_url, commits):
     async with (
         await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection,
-        bm25(connection=connection) as retriever,
+        filled_bm25(None, many(5), connection=connection) as retriever,
     ):
-        await retriever.add_documents(many(5))
         async with connection.transaction() as transaction:
             for round_ in range(12):
                 await retriever.add_documents(many(3, f"a dog of round {round_}", start=3))
@@ -201,8 +197,7 @@ async def test_a_batch_that_fails_leaves_nothing(database_url, monkeypatch):
     async def failing(*_):
         raise RuntimeError
 
-    async with bm25(database_url) as retriever:
-        await retriever.add_documents(many(10))
+    async with filled_bm25(database_url, many(10)) as retriever:
         monkeypatch.setattr(writing, "write_segments", failing)
         for count in (3, 100):
             with pytest.raises(RuntimeError):
@@ -214,8 +209,7 @@ async def test_a_batch_that_fails_leaves_nothing(database_url, monkeypatch):
 
 
 async def test_writers_feed_the_generation_in_the_making(database_url):
-    async with bm25(database_url) as retriever:
-        await retriever.add_documents(many(2))
+    async with filled_bm25(database_url, many(2)) as retriever:
         begun = "building_generation = 2, building_analyzer_version = analyzer_version"
         execute(database_url, f"UPDATE semlex.collection SET {begun}")  # noqa: S608
         await retriever.add_documents(many(2, "a dog", start=1))
@@ -228,8 +222,7 @@ async def test_writers_feed_the_generation_in_the_making(database_url):
 
 
 async def test_other_engines_have_no_index_of_ours(database_url):
-    async with bm25(database_url, keyword="tsvector") as retriever:
-        await retriever.add_documents([Document("a cat", id="d0", language="es")])
+    async with filled_bm25(database_url, [Document("a cat", id="d0", language="es")], keyword="tsvector") as retriever:
         assert await retriever.indexes.optimize() == 0
         status = await retriever.status()
         assert status.index_segments is None
@@ -261,9 +254,8 @@ async def test_new_rows_take_one_round_trip(database_url, keyword):
     own = {"autocommit": True, "prepare_threshold": None}
     async with (
         AsyncConnectionPool(database_url, min_size=1, max_size=1, kwargs=own, open=False) as pool,
-        bm25(pool=pool, keyword=keyword) as retriever,
+        filled_bm25(None, {"first": "first"}, vectors=vectors(1), pool=pool, keyword=keyword) as retriever,
     ):
-        await retriever.add_documents([Document("first", id="first")], vectors(1))
         for attempt, count in enumerate((1, 1, 20, 20)):
             added = [Document("a cat", id=f"{attempt}-{number}") for number in range(count)]
             with tempfile.TemporaryFile() as trace:
@@ -338,8 +330,7 @@ def _write(retriever, kind, texts, stored):
 @pytest.mark.slow
 async def test_many_at_a_time(database_url, monkeypatch):
     """Of what a process has remembered, ids are used once; texts may take more than one statement."""
-    async with bm25(database_url) as retriever:
-        await retriever.add_documents([Document("first", id="first")])
+    async with filled_bm25(database_url, {"first": "first"}) as retriever:
         calls = [[Document(f"cat {number}", id=f"d{number % 25}")] for number in range(50)]
         await asyncio.gather(*(retriever.add_documents(call) for call in calls))
         assert await retriever.count() == 26

@@ -5,7 +5,7 @@ import pytest
 from semlex import Document
 from semlex.errors import ConfigurationError, StoreError
 from tests.support.databases import execute
-from tests.support.retrievers import opened
+from tests.support.retrievers import filled, opened
 
 pytestmark = pytest.mark.pg16
 
@@ -19,8 +19,7 @@ TEXTS = {
 
 @pytest.mark.parametrize(("keyword", "function"), [("tsvector", "ts_rank"), ("tsvector_cd", "ts_rank_cd")])
 async def test_scores_are_those_of_the_server(database_url, keyword, function):
-    async with opened(database_url, "none", keyword=keyword, collection="words") as retriever:
-        await retriever.add_documents([Document(text, id=name) for name, text in TEXTS.items()])
+    async with filled(database_url, TEXTS, "none", keyword=keyword, collection="words") as retriever:
         hits = await retriever.search("cat dog", mode="keyword", top_k=10)
     expected = execute(
         database_url,
