@@ -4,6 +4,7 @@ import asyncio
 import itertools
 from collections import defaultdict
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import psycopg
@@ -21,12 +22,11 @@ from tests.support.databases import execute, set_in_database
 from tests.support.distributed_rules import CHANGING_WITH, DISTRIBUTED, LATERAL, PLACES, broken_rules, refused
 from tests.support.keyword_index import check_index
 from tests.support.properties import OWN_ROWS, examples
-from tests.support.retrievers import opened
+from tests.support.retrievers import filled, ids_of
 from tests.support.waiting import LIMIT
 
 PARTITIONS = 3
-WORDS = ["key", "door", "vault", "ship", "banana"]
-texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=6).map(" ".join)
+texts = st.lists(st.sampled_from(["key", "door", "vault", "ship", "banana"]), min_size=1, max_size=6).map(" ".join)
 documents = st.dictionaries(st.integers(0, 30), st.tuples(texts, st.integers(0, 3)), min_size=1, max_size=12)
 FILTERS = (None, {"year": 1}, "year > 1", {"@source_document": "page1.md"})
 INDEXES = (None, HnswIndex(), HnswIndex(m=8, quantization="halfvec"), IvfflatIndex(lists=1), NoIndex())
@@ -114,13 +114,12 @@ def test_a_partitioned_collection_is_like_a_plain_one(database_url, tmp_path):
             assert seen(client.collection("again")) == seen(client.collection("back"))
             for name in ("plain", "parts", "again", "back"):
                 client.drop(name)
-        left = "SELECT relname FROM pg_class WHERE relname ~ '^(plain|parts|again|back)_'"
-        assert execute(database_url, left) == []
+        assert execute(database_url, "SELECT relname FROM pg_class WHERE relname ~ '^(plain|parts|again|back)_'") == []
 
     like_a_plain_one()
 
 
-TEXTS = [f"text {number} of the door" for number in range(60)]
+TEXTS = {f"t{number}": f"text {number} of the door" for number in range(60)}
 
 
 def indexes_of(connection):
@@ -129,50 +128,46 @@ def indexes_of(connection):
         "SELECT i.relname, i.oid, x.indisvalid, i.relispartition FROM pg_index AS x "
         "JOIN pg_class AS i ON i.oid = x.indexrelid WHERE i.relname ~ '^parts_(hnsw|metadata|field)'"
     )
-    return {name: (oid, valid, attached) for name, oid, valid, attached in found.fetchall()}
+    return {name: figures for name, *figures in found}
 
 
 async def test_a_build_beside_writers_goes_on_where_it_was_interrupted(database_url, monkeypatch):
     real, begun = PartitionedBuild._build, []
 
     async def interrupted(build, table, connection):
-        begun.append((build.index.suffix, table))
+        begun.append(table)
         if table.endswith("_p1") and interrupts:
-            await build.create(replace(build.index, suffix="hnsw_1_p1", table=named(table)), connection)
+            other = replace(build.index, suffix="hnsw_1_p1", table=sql.Identifier("semlex", table))
+            await build.create(other, connection)
             raise StoreError("interrupted before it was attached")
         await real(build, table, connection)
 
-    def named(table):
-        return sql.Identifier("semlex", table)
-
     monkeypatch.setattr(PartitionedBuild, "_build", interrupted)
     set_in_database(database_url, "max_parallel_maintenance_workers", "0")  # one partition after another
-    async with opened(database_url, collection="parts", partitions=PARTITIONS) as store:
-        await store.add_texts(TEXTS)
+    async with filled(database_url, TEXTS, collection="parts", partitions=PARTITIONS) as store:
         await store.indexes.create()
-        exact = [hit.id for hit in await store.search("text 7 of the door", top_k=20, mode="vector")]
+        nearest = partial(store.search, "text 7 of the door", top_k=20, mode="vector")
+        exact = ids_of(await nearest())
         interrupts, wanted = True, HnswIndex(m=8, quantization="halfvec")
         with pytest.raises(StoreError, match="interrupted"):
             await store.indexes.create(wanted, concurrently=True)
         with psycopg.connect(database_url, autocommit=True) as connection:
             left = indexes_of(connection)
             names = ["parts_hnsw_1_2", "parts_hnsw_1_2_p0", "parts_hnsw_1_p1"]
-            assert [left[name][1:] for name in names] == [(False, False), (True, True), (True, False)]
-            found = [hit.id for hit in await store.search("text 7 of the door", top_k=20, mode="vector")]
-            assert found == exact
+            assert [left[name][1:] for name in names] == [[False, False], [True, True], [True, False]]
+            assert ids_of(await nearest()) == exact
             async with Client(database_url, "none", use_reranking=False) as client:
                 findings = (await client.diagnose()).findings
             assert "index_invalid" in [one.code for one in findings]
             begun.clear()
             interrupts = False
             await store.indexes.create(wanted, concurrently=True)
-            assert [table[-3:] for _, table in begun] == ["_p1", "_p2"]
+            assert [table[-3:] for table in begun] == ["_p1", "_p2"]
             now = indexes_of(connection)
             assert now["parts_hnsw_1_2_p0"] == left["parts_hnsw_1_2_p0"]
             # The whole replaced index is gone, and what was never attached.
-            assert {name for name in now if "hnsw" in name} == {
-                f"parts_hnsw_1_2{end}" for end in ("", "_p0", "_p1", "_p2")
-            }
+            whole = {f"parts_hnsw_1_2{end}" for end in ("", "_p0", "_p1", "_p2")}
+            assert {name for name in now if "hnsw" in name} == whole
             assert all(valid for _, valid, _ in now.values())
             # No figures about the expressions, in no partition.
             targets = "SELECT DISTINCT attstattarget FROM pg_attribute WHERE attrelid = ANY(%s)"
@@ -180,7 +175,7 @@ async def test_a_build_beside_writers_goes_on_where_it_was_interrupted(database_
             assert connection.execute(targets, [hnsw]).fetchall() == [(0,)]
         (stored,) = (await store.status()).vector_indexes
         assert (stored.name, stored.m, stored.valid, stored.bytes > 0) == ("parts_hnsw_1_2", 8, True, True)
-        assert [hit.id for hit in await store.search("text 7 of the door", top_k=20, mode="vector")] == exact
+        assert ids_of(await nearest()) == exact
 
 
 async def test_partitions_are_built_in_as_many_sessions_as_a_build_may_have_workers(database_url, monkeypatch):
@@ -195,8 +190,7 @@ async def test_partitions_are_built_in_as_many_sessions_as_a_build_may_have_work
     monkeypatch.setattr(PartitionedBuild, "_build", noted)
     monkeypatch.setattr(estimate, "MIN_PARALLEL_SECONDS", 0)
     set_in_database(database_url, "max_parallel_maintenance_workers", str(PARTITIONS - 1))
-    async with opened(database_url, collection="parts", partitions=PARTITIONS) as store:
-        await store.add_texts(TEXTS)
+    async with filled(database_url, TEXTS, collection="parts", partitions=PARTITIONS) as store:
         told = []
         built = await store.indexes.create(concurrently=True, progress=told.append)
         assert {suffix: len(pids) for suffix, pids in backends.items()} == dict.fromkeys(built, PARTITIONS)

@@ -20,7 +20,7 @@ from semlex.store.schema.names import Names, TableIndex
 from tests.support.databases import execute
 from tests.support.filter_trees import STORABLE, numbers, texts
 from tests.support.properties import examples
-from tests.support.retrievers import opened
+from tests.support.retrievers import filled
 
 pytestmark = pytest.mark.pg16
 NAMES = Names("semlex", "docs")
@@ -146,11 +146,8 @@ async def test_what_an_index_is_over_is_read_back(chunks, server_url, found):
 async def test_an_unfinished_index_is_one_and_another_is_none(chunks, server_url):
     index = FieldIndex(Field(("a",)), "text")
     with indexed(chunks, index, FieldIndex(Field(("created",), is_own=True), "instant")):
-        for letter, of in (
-            ("a", "metadata #> '{b}'::text[]"),
-            ("b", "metadata #>> '{b}'::text[]"),
-            ("c", "lower('x' || n)"),
-        ):
+        others = {"a": "metadata #> '{b}'::text[]", "b": "metadata #>> '{b}'::text[]", "c": "lower('x' || n)"}
+        for letter, of in others.items():
             chunks.execute(f"CREATE INDEX docs_field_{letter * 8} ON semlex.docs_chunk (({of}))")
         unfinished = "UPDATE pg_index SET indisvalid = false WHERE indexrelid = to_regclass(%s)"
         chunks.execute(unfinished, [f"semlex.docs_{index.suffix}"])
@@ -226,8 +223,7 @@ def blocks_of_a_row(connection, names, index):
 
 
 async def test_a_row_costs_the_same_beside_any_number_of_equal_ones(database_url):
-    async with opened(database_url, collection="equal") as retriever:
-        await retriever.add_texts(["one"], ids=["one"])
+    async with filled(database_url, {"one": "one"}, collection="equal") as retriever:
         await retriever.indexes.create()
         names, indexes = retriever.info.names, other_indexes(retriever.info)
     indexes += [field.table_index(names) for field in FIELDS]
@@ -241,5 +237,4 @@ async def test_a_row_costs_the_same_beside_any_number_of_equal_ones(database_url
         assert many > few + MAX_MORE_BLOCKS
     # No other index is of that kind: a hash index is only over keys of rows, of which each is there once.
     hashes = "SELECT c.relname FROM pg_class AS c JOIN pg_am AS a ON a.oid = c.relam WHERE a.amname = 'hash'"
-    kept = execute(database_url, hashes + " AND c.relnamespace = 'semlex'::regnamespace")
-    assert kept == [("row_change_problem",)]
+    assert execute(database_url, hashes + " AND c.relnamespace = 'semlex'::regnamespace") == [("row_change_problem",)]

@@ -30,10 +30,9 @@ def bare_table(database_url):
         yield table
 
 
-def definition(of, **others):
+def definition(of):
     made = {"name": "news %s", "text": ("title", "body"), "metadata": ("author", "tags", "extra", "published_at")}
-    keys = {"key": of.key_columns, "key_kinds": of.key_kinds}
-    return FollowedTable(schema=of.schema, table=of.name, **keys, **made, **others)
+    return FollowedTable(schema=of.schema, table=of.name, key=of.key_columns, key_kinds=of.key_kinds, **made)
 
 
 async def found(connection, wanted):
@@ -67,17 +66,13 @@ async def test_keys_follow_from_their_texts(database_url, key, relation):
 
 
 @pytest.mark.parametrize("key", KEYS)
-async def test_rows_are_found_by_their_keys_and_in_pages(database_url, key):
+async def test_rows_are_found_by_their_keys(database_url, key):
     with articles(database_url, key, rows=7) as table:
         wanted = definition(table)
         names = await read(database_url, wanted, "key_text")
         keys = sql.Placeholder("keys")
         found = await read(database_url, wanted, "key_text", lambda s: s.with_keys(keys), keys=names[1::2])
         assert found == names[1::2]
-        third = json.loads(names[3]) if key == "composite" else [names[3]]
-        last = {f"part_{number}": str(part) for number, part in enumerate(third)}
-        rest = await read(database_url, wanted, "key_text", lambda s: s.after([*map(sql.Placeholder, last)]), **last)
-        assert rest == names[4:]
 
 
 async def test_metadata_are_json_values_without_nulls(database_url, bare_table):
@@ -103,10 +98,8 @@ async def test_equal_hashes_are_of_equal_rows(bare_table, rows):
     async with await psycopg.AsyncConnection.connect(bare_table.connection.info.dsn) as connection:
         source = await found(connection, wanted)
         hashes = sql.SQL(", ").join([source.text_hash(), source.text_hash("another"), source.metadata_hash])
-        cursor = await connection.execute(
-            sql.SQL("SELECT {} FROM {} WHERE %s ORDER BY t.id").format(hashes, source.from_), [True]
-        )
-        every = await cursor.fetchall()
+        statement = sql.SQL("SELECT {} FROM {} WHERE %s ORDER BY t.id").format(hashes, source.from_)
+        every = await (await connection.execute(statement, [True])).fetchall()
     own = [text for text, _, _ in every]
     assert all(len(text) == 16 for row in every for text in row)
     assert [[one == other for other in own] for one in own] == [[one == other for other in rows] for one in rows]
@@ -153,9 +146,7 @@ OPTIONS = {
 }
 
 
-@given(
-    before=st.fixed_dictionaries(OPTIONS), options=st.fixed_dictionaries({}, optional=OPTIONS), by_column=st.booleans()
-)
+@given(st.fixed_dictionaries(OPTIONS), st.fixed_dictionaries({}, optional=OPTIONS), st.booleans())
 def test_what_a_change_does_not_name_stays(before, options, by_column):
     stored = declared_table("t", "n", {**before, **({"updated_at": "u"} if by_column else {})})
     changed = changed_table(stored, options)

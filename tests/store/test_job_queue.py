@@ -33,8 +33,6 @@ KEPT = 5 * STEP
 
 @dataclass
 class Known:
-    """A job, as the model knows it."""
-
     number: int
     unique_key: str | None
     priority: int
@@ -129,8 +127,7 @@ class QueueBesideModel(RuleBasedStateMachine):
         not_before = now + timedelta(seconds=delay * STEP) if delay else None
         brought = {"documents": [{"id": name, "content": "text"} for name in documents]}
         kind, arguments = ("add", brought) if documents else ("optimize", {})
-        new = NewJob(kind, "c", arguments, priority, unique_key, not_before, max_attempts)
-        info = self.run(self.queue.submit(new))
+        info = self.run(self.queue.submit(NewJob(kind, "c", arguments, priority, unique_key, not_before, max_attempts)))
         same = [job for job in self.jobs.values() if job.unique_key == unique_key and job.state == "queued"]
         known = {str(key): job for key, job in self.jobs.items()}.get(info.id)
         if unique_key is not None and same:
@@ -317,53 +314,6 @@ def test_the_queue_is_what_the_model_says(database_url, full):
     )
 
 
-async def test_the_delay_of_another_attempt_is_cut_to_the_longest(database_url):
-    """It looks longer after the server's clock stepped back."""
-    async with Database(database_url) as database:
-        queue, leases = JobQueue(database, "semlex"), JobLeases(database, "semlex", LEASE)
-        await queue.ensure_table()
-        await queue.submit(NewJob("optimize", "c", {}))
-        claim = await leases.claim()
-        await leases.fail(claim, JobError("StoreError", "why"), MAX_DELAY_SECONDS + STEP)
-        assert await leases.claim() is None
-        job = await queue.get(claim.job_id)
-        waits = (job.due_at - job.started_at).total_seconds()
-        assert waits == pytest.approx(MAX_DELAY_SECONDS, abs=STEP / 5)
-
-
-@pytest.mark.parametrize("taken", [False, True])
-@pytest.mark.parametrize("unique_key", [None, "key"])
-async def test_a_job_whose_answer_is_lost_is_submitted_once(database_url, monkeypatch, taken, unique_key):
-    """The program repeats what it has submitted already, and a worker may have taken the job meanwhile."""
-    async with Database(database_url) as database:
-        queue, leases = JobQueue(database, "semlex"), JobLeases(database, "semlex", LEASE)
-        await queue.ensure_table()
-
-        async def take():
-            if taken:
-                assert await leases.claim() is not None
-
-        lost = lose_answers(monkeypatch, "submit a job", meanwhile=take)
-        job = await queue.submit(NewJob("optimize", "c", {}, unique_key=unique_key))
-        assert lost == {"submit a job"}
-        assert job.state == ("running" if taken else "queued")
-        assert await queue.list(state=None, collection=None, limit=9) == [job]
-
-
-async def test_a_job_is_retried_although_the_answer_is_lost(database_url, monkeypatch):
-    async with Database(database_url) as database:
-        queue = JobQueue(database, "semlex")
-        await queue.ensure_table()
-        job_id = UUID((await queue.submit(NewJob("optimize", "c", {}))).id)
-        lost = lose_answers(monkeypatch, "change a job")
-        assert (await queue.cancel(job_id)).state == "cancelled"
-        lost.clear()
-        assert (await queue.retry(job_id)).state == "queued"
-        assert lost == {"change a job"}
-        with pytest.raises(ConfigurationError, match="is queued and cannot be retried"):
-            await queue.retry(job_id)
-
-
 EXPIRE = "UPDATE semlex.job SET due_at = due_at - interval '1 day'"
 
 
@@ -372,12 +322,11 @@ class Jobs:
 
     def __init__(self, database, lease=600):
         self.database = database
-        self.leases = JobLeases(database, "semlex", lease)
+        self.queue, self.leases = JobQueue(database, "semlex"), JobLeases(database, "semlex", lease)
 
     async def prepare(self):
-        queue = JobQueue(self.database, "semlex")
-        await queue.ensure_table()
-        await queue.submit(NewJob("optimize", "c", {}, 0, None, None, 5))
+        await self.queue.ensure_table()
+        await self.queue.submit(NewJob("optimize", "c", {}, 0, None, None, 5))
         await self.execute("CREATE TABLE public.effect (who text)")
 
     async def execute(self, statement):
@@ -419,6 +368,45 @@ async def jobs(database_url):
         found = Jobs(database)
         await found.prepare()
         yield found
+
+
+async def test_the_delay_of_another_attempt_is_cut_to_the_longest(jobs):
+    """It looks longer after the server's clock stepped back."""
+    claim = await jobs.leases.claim()
+    await jobs.leases.fail(claim, JobError("StoreError", "why"), MAX_DELAY_SECONDS + STEP)
+    assert await jobs.leases.claim() is None
+    job = await jobs.queue.get(claim.job_id)
+    assert (job.due_at - job.started_at).total_seconds() == pytest.approx(MAX_DELAY_SECONDS, abs=STEP / 5)
+
+
+@pytest.mark.parametrize("taken", [False, True])
+@pytest.mark.parametrize("unique_key", [None, "key"])
+async def test_a_job_whose_answer_is_lost_is_submitted_once(database_url, monkeypatch, taken, unique_key):
+    """The program repeats what it has submitted already, and a worker may have taken the job meanwhile."""
+    async with Database(database_url) as database:
+        queue, leases = JobQueue(database, "semlex"), JobLeases(database, "semlex", LEASE)
+        await queue.ensure_table()
+
+        async def take():
+            if taken:
+                assert await leases.claim() is not None
+
+        lost = lose_answers(monkeypatch, "submit a job", meanwhile=take)
+        job = await queue.submit(NewJob("optimize", "c", {}, unique_key=unique_key))
+        assert lost == {"submit a job"}
+        assert job.state == ("running" if taken else "queued")
+        assert await queue.list(state=None, collection=None, limit=9) == [job]
+
+
+async def test_a_job_is_retried_although_the_answer_is_lost(jobs, monkeypatch):
+    job_id = UUID((await jobs.queue.submit(NewJob("optimize", "c", {}))).id)
+    lost = lose_answers(monkeypatch, "change a job")
+    assert (await jobs.queue.cancel(job_id)).state == "cancelled"
+    lost.clear()
+    assert (await jobs.queue.retry(job_id)).state == "queued"
+    assert lost == {"change a job"}
+    with pytest.raises(ConfigurationError, match="is queued and cannot be retried"):
+        await jobs.queue.retry(job_id)
 
 
 @pytest.mark.parametrize("one_snapshot", [False, True], ids=["read committed", "one snapshot"])
@@ -540,5 +528,4 @@ async def test_no_clock_but_the_servers_is_asked(jobs, monkeypatch):
     left = "SELECT due_at - clock_timestamp() BETWEEN interval '590 s' AND interval '600 s' FROM semlex.job"
     assert await jobs.execute(left) == [(True,)]
     await jobs.leases.complete(claim, {})
-    ended = "SELECT clock_timestamp() - finished_at < interval '60 s' FROM semlex.job"
-    assert await jobs.execute(ended) == [(True,)]
+    assert await jobs.execute("SELECT clock_timestamp() - finished_at < interval '60 s' FROM semlex.job") == [(True,)]

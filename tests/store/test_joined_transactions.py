@@ -13,25 +13,21 @@ import pytest
 from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row
 
-from semlex import Client, PostgreSQLRetriever, SyncClient
+from semlex import Client, SyncClient
 from semlex.errors import ConfigurationError
 from semlex.options.search import SearchDefaults
 from semlex.store.keyword.bm25 import index
 from semlex.testing import HashEmbedder
 from tests.support.databases import execute
-from tests.support.retrievers import opened
+from tests.support.retrievers import filled, opened
 from tests.support.waiting import LIMIT, held, until_waiting
 
-OPERATIONS = ("add", "delete", "submit", "search, then add", "refused")
 UPSERT = "INSERT INTO own VALUES (%(name)s, %(text)s) ON CONFLICT (id) DO UPDATE SET body = excluded.body"
-OWN = {
-    "add": UPSERT,
-    "search, then add": UPSERT,
-    "delete": "DELETE FROM own WHERE id = %(name)s",
-    "submit": "INSERT INTO own_job VALUES (%(priority)s)",
-}
-ENDS = ("commit", "rollback", "exception")
+# An operation of semlex -> the same change of the user's own tables.
+OPERATIONS = {"add": UPSERT, "delete": "DELETE FROM own WHERE id = %(name)s"}
+OPERATIONS |= {"submit": "INSERT INTO own_job VALUES (%(priority)s)", "search, then add": UPSERT, "refused": None}
 COLLECTION = "joined"
+connected = psycopg.AsyncConnection.connect
 
 
 class GivenUpError(Exception):
@@ -77,8 +73,8 @@ async def step(chance, collection, connection, operation):
     name, text = f"d{chance.randrange(6)}", f"word{chance.randrange(5)} of text {chance.randrange(1000)}"
 
     async def own():
-        if operation in OWN:
-            await done(connection.execute(OWN[operation], {"name": name, "text": text, "priority": int(text[4])}))
+        if statement := OPERATIONS[operation]:
+            await done(connection.execute(statement, {"name": name, "text": text, "priority": int(text[4])}))
 
     behind = chance.random() < 0.7
     if not behind:
@@ -102,12 +98,12 @@ async def step(chance, collection, connection, operation):
 async def history(seed, collection, connection):
     """A transaction of the caller's with some calls of semlex; `compare` holds inside it and at its end."""
     chance = random.Random(seed)
-    mine, end = collection.using(connection), chance.choice(ENDS)
+    mine, end = collection.using(connection), chance.choice(["commit", "rollback", "exception"])
     try:
         if chance.random() < 0.5:
             await done(connection.execute("SELECT 1"))
         for _ in range(chance.randint(1, 3)):
-            await step(chance, mine, connection, chance.choice(OPERATIONS))
+            await step(chance, mine, connection, chance.choice([*OPERATIONS]))
             assert connection.info.transaction_status == TransactionStatus.INTRANS
         await compare(connection)
         if end == "exception":
@@ -133,8 +129,8 @@ async def test_histories_with_await(database_url, full):
     with clients(database_url):
         async with (
             Client(database_url, **options()) as client,
-            await psycopg.AsyncConnection.connect(database_url) as connection,
-            await psycopg.AsyncConnection.connect(database_url, autocommit=True) as other,
+            await connected(database_url) as connection,
+            await connected(database_url, autocommit=True) as other,
         ):
             collection = client.collection(COLLECTION)
             for seed in range(1000 if full else 6):
@@ -144,8 +140,8 @@ async def test_histories_with_await(database_url, full):
 
 async def test_a_retriever_on_a_connection_begins_its_transaction(database_url):
     async with (
-        await psycopg.AsyncConnection.connect(database_url) as connection,
-        PostgreSQLRetriever(connection=connection, collection=COLLECTION, **options()) as retriever,
+        await connected(database_url) as connection,
+        opened(connection=connection, collection=COLLECTION) as retriever,
     ):
         assert connection.info.transaction_status == TransactionStatus.INTRANS
         await connection.rollback()
@@ -161,16 +157,14 @@ async def test_a_retriever_on_a_connection_begins_its_transaction(database_url):
         assert await retriever.get(["a"]) == []
         await retriever.add_texts(["kept"], ids=["b"])
         await connection.commit()
-        stored = execute(database_url, f"SELECT chunk_id FROM semlex.{COLLECTION}_chunk")  # noqa: S608
-        assert stored == [("b",)]
+        assert execute(database_url, f"SELECT chunk_id FROM semlex.{COLLECTION}_chunk") == [("b",)]  # noqa: S608
 
 
 @pytest.mark.parametrize("statement", ["check_manifest", "chunk_ids"])
 async def test_a_writer_between_two_statements_is_not_taken_for_damage(database_url, monkeypatch, statement):
     """A caller's transaction is READ COMMITTED mostly: each statement sees what is committed by then."""
     read = getattr(index, statement)
-    async with opened(database_url) as other, await psycopg.AsyncConnection.connect(database_url) as connection:
-        await other.add_texts(["apple"], ids=["a"])
+    async with filled(database_url, {"a": "apple"}) as other, await connected(database_url) as connection:
         await connection.execute("SELECT 1")
 
         async def written_before(*arguments):
@@ -244,10 +238,8 @@ def test_a_statement_of_another_thread_waits_for_the_one_that_runs(database_url)
 
 
 def test_what_a_collection_was_made_with_travels_along(database_url):
-    with (
-        SyncClient(database_url, **options(), search_defaults=SearchDefaults(top_k=2)) as client,
-        psycopg.connect(database_url) as connection,
-    ):
+    made = {**options(), "search_defaults": SearchDefaults(top_k=2)}
+    with SyncClient(database_url, **made) as client, psycopg.connect(database_url) as connection:
         collection = client.collection(COLLECTION)
         collection.add_texts(["alpha one", "alpha two", "alpha three"])
         assert (len(collection.search("alpha")), len(collection.using(connection).search("alpha"))) == (2, 2)
@@ -260,8 +252,7 @@ class DjangoConnection:
         self._url, self.connection = url, None
 
     def ensure_connection(self):
-        if self.connection is None:
-            self.connection = psycopg.connect(self._url, autocommit=True)
+        self.connection = self.connection or psycopg.connect(self._url, autocommit=True)
 
     @contextmanager
     def atomic(self):
@@ -320,10 +311,7 @@ def test_djangos_connection(database_url):
 
 async def test_sqlalchemys_connections_and_sessions(database_url):
     with clients(database_url), psycopg.connect(database_url) as own:
-        async with (
-            Client(database_url, **options()) as client,
-            await psycopg.AsyncConnection.connect(database_url) as other,
-        ):
+        async with Client(database_url, **options()) as client, await connected(database_url) as other:
             collection, expected = client.collection(COLLECTION), {"first"}
             for number, driver in enumerate((own, own, other)):
                 made = SqlalchemyConnection(driver)

@@ -14,7 +14,7 @@ from semlex.store.schema.locks import SETUP_LOCK
 from semlex.store.schema.migrations import collection_fingerprint, registry_fingerprint
 from tests.support import second_migration
 from tests.support.databases import execute, new_role
-from tests.support.retrievers import sync_opened
+from tests.support.retrievers import sync_filled, sync_opened
 from tests.support.shell import Started
 from tests.support.waiting import held, until
 
@@ -96,8 +96,7 @@ def test_a_collection_is_migrated_when_it_is_opened_and_then_refused_by_the_earl
         assert colours(filled) == ["collection", "words_chunk", "words_source"]
         assert all_answers(filled) == before
         assert versions(filled) == dict.fromkeys(COLLECTIONS, 2)
-        with sync_opened(filled, collection="words", create=False) as retriever:
-            retriever.add_texts(["a comet again"], ids=["new"])
+        with sync_filled(filled, {"new": "a comet again"}, collection="words", create=False) as retriever:
             assert retriever.search("comet again", 1, mode="keyword")[0].id == "new"
         with sync_opened(filled, collection="made_later") as retriever:
             assert retriever.count() == 0
@@ -118,8 +117,7 @@ def test_a_default_of_partitions_is_for_new_collections(database_url, monkeypatc
 
 def test_migrate_does_all_at_once(later):
     expected = [("the registry", 1, 2), *((name, 1, 2) for name in sorted(COLLECTIONS))]
-    planned = migrated(later, dry_run=True)
-    assert [(step.name, step.version, step.wanted) for step in planned] == expected
+    assert [(step.name, step.version, step.wanted) for step in migrated(later, dry_run=True)] == expected
     assert colours(later) == []
     assert [(step.name, step.version, step.wanted) for step in migrated(later)] == expected
     assert (registry_versions(later), versions(later)) == ([1, 2], dict.fromkeys(COLLECTIONS, 2))
@@ -152,8 +150,7 @@ def test_a_role_without_ddl_gets_the_sql(later, user):
         execute(later, step.script())
     assert migrated(user, dry_run=True) == []
     assert (registry_versions(later), versions(later)) == ([1, 2], dict.fromkeys(COLLECTIONS, 2))
-    with sync_opened(user, collection="words", create=False) as retriever:
-        retriever.add_texts(["a comet again"], ids=["new"])
+    with sync_filled(user, {"new": "a comet again"}, collection="words", create=False) as retriever:
         assert retriever.search("comet again", 1, mode="keyword")[0].id == "new"
 
 
@@ -180,8 +177,7 @@ def until_it_waits(connection, lock, count=1):
 
 def kill(worker):
     worker.send_signal(signal.SIGKILL)
-    assert worker.communicate()[0] == ""
-    assert worker.returncode == -signal.SIGKILL
+    assert (worker.communicate()[0], worker.returncode) == ("", -signal.SIGKILL)
 
 
 # Each table that the second migration changes, in its order.
@@ -231,8 +227,7 @@ def test_of_many_that_begin_at_once_one_migrates(filled):
 
 
 def assert_all_done(url, workers):
-    assert [worker.communicate()[0] for worker in workers] == ["done\n"] * len(workers)
-    assert [worker.returncode for worker in workers] == [0] * len(workers)
+    assert [(worker.communicate()[0], worker.returncode) for worker in workers] == [("done\n", 0)] * len(workers)
     assert (registry_versions(url), versions(url)["words"]) == ([1, 2], 2)
 
 
@@ -282,14 +277,15 @@ def test_the_users_tables_and_collections_whose_names_begin_alike_stay_when_a_ne
             assert retriever.count() == 1
 
 
+MORE = sql.SQL("ALTER TABLE {} ADD COLUMN size int")
+
+
 def edited_registry(schema):
-    table = sql.Identifier(schema, "collection")
-    return (*migrations.m0001_initial.registry(schema), sql.SQL("ALTER TABLE {} ADD COLUMN size int").format(table))
+    return (*migrations.m0001_initial.registry(schema), MORE.format(sql.Identifier(schema, "collection")))
 
 
 def edited_collection(names):
-    statement = sql.SQL("ALTER TABLE {} ADD COLUMN size int").format(names.chunk)
-    return (*migrations.m0001_initial.collection(names), statement)
+    return (*migrations.m0001_initial.collection(names), MORE.format(names.chunk))
 
 
 def test_fingerprints_are_of_the_statements_alone(monkeypatch):
@@ -399,8 +395,7 @@ def assert_refused_until_it_is_empty(url, names):
             opened.drop(name)
             assert tables_like(url, f"{name}%") == []
         assert opened.collections() == opened.migrate() == []
-    with sync_opened(url, collection="words") as retriever:
-        retriever.add_texts(["a key"], ids=["key"])
+    with sync_filled(url, {"key": "a key"}, collection="words") as retriever:
         assert [hit.id for hit in retriever.search("key")] == ["key"]
     assert execute(url, "SELECT version, fingerprint FROM semlex.registry_version") == [(1, registry_fingerprint(1))]
 
@@ -411,7 +406,6 @@ def test_tables_of_these_names_that_are_somebody_elses_stay(database_url):
     execute(database_url, EARLIEST_REGISTRY.replace("semlex.", "public.") + tables)
     with pytest.raises(StoreError, match="job"):
         sync_opened(database_url, schema="public").initialize()
-    columns = (
-        "SELECT table_name FROM information_schema.columns WHERE table_schema = 'public' AND column_name = 'title'"
-    )
-    assert execute(database_url, columns + " ORDER BY 1") == [(name,) for name in theirs]
+    columns = "information_schema.columns WHERE table_schema = 'public' AND column_name = 'title'"
+    found = execute(database_url, f"SELECT table_name FROM {columns} ORDER BY 1")  # noqa: S608
+    assert found == [(name,) for name in theirs]

@@ -14,15 +14,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg_pool import AsyncConnectionPool
 
-from semlex import Document, SyncClient, SyncRetriever
-from semlex.errors import (
-    CollectionNotFoundError,
-    ConfigurationError,
-    PrivilegeError,
-    StoreError,
-    UnsupportedServerError,
-    ValidationError,
-)
+from semlex import Document, SyncClient, SyncRetriever, errors
 from semlex.proof.transaction_pooler import TransactionPooler
 from semlex.store.postgres.database import Database, SnapshotReads
 from semlex.store.postgres.server_info import read_server_info
@@ -30,18 +22,13 @@ from semlex.store.schema import migrations
 from semlex.testing import HashEmbedder
 from tests.support.databases import execute, new_role
 from tests.support.properties import OWN_ROWS, examples
-from tests.support.retrievers import opened as async_opened
+from tests.support.retrievers import opened, sync_filled, sync_opened
 from tests.support.shell import Started
 from tests.support.tenants import tenants_of
 
 pytestmark = pytest.mark.pg16
 
-FIRST_USE = "tests.support.clients.first_use"
-PROCESSES = 8
-
-
-def opened(url, collection="default_collection", **options):
-    return SyncRetriever(url, HashEmbedder(8), use_reranking=False, collection=collection, **options)
+PROCESSES = [str(number) for number in range(8)]
 
 
 def relations(url, schema="semlex"):
@@ -53,7 +40,7 @@ def relations(url, schema="semlex"):
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_many_processes_use_a_database_for_the_first_time_at_once(server_url, full):
-    workers = [Started((str(number),), module=FIRST_USE) for number in range(PROCESSES)]
+    workers = [Started((number,), module="tests.support.clients.first_use") for number in PROCESSES]
     pipes = [(worker.stdin, worker.stdout) for worker in workers]
     try:
         for _, output in pipes:
@@ -66,12 +53,10 @@ def test_many_processes_use_a_database_for_the_first_time_at_once(server_url, fu
                 for given, _ in pipes:
                     given.write(url + "\n")
                     given.flush()
-                assert [output.readline() for _, output in pipes] == ["done\n"] * PROCESSES
-                with opened(url) as retriever:
-                    expected = [str(number) for number in range(PROCESSES)]
-                    assert [document.id for document in retriever.get(expected)] == expected
-                    assert retriever.count() == PROCESSES
-                    assert retriever.status().embedded == PROCESSES
+                assert [output.readline() for _, output in pipes] == ["done\n"] * len(PROCESSES)
+                with sync_opened(url) as retriever:
+                    assert [document.id for document in retriever.get(PROCESSES)] == PROCESSES
+                    assert retriever.count() == retriever.status().embedded == len(PROCESSES)
                 with psycopg.connect(url) as inside:
                     versions = inside.execute("SELECT version FROM semlex.registry_version").fetchall()
                     assert versions == [(number,) for number in range(1, len(migrations.REGISTRY) + 1)]
@@ -82,41 +67,38 @@ def test_many_processes_use_a_database_for_the_first_time_at_once(server_url, fu
         codes = [worker.wait() for worker in workers]
         for worker in workers:
             worker.close()
-    assert codes == [0] * PROCESSES
+    assert codes == [0] * len(PROCESSES)
 
 
 def test_without_the_right_to_create_the_extension(empty_database_url):
     # A trusted extension may be created by whoever may create in the database; this role may not.
     name = conninfo_to_dict(empty_database_url)["dbname"]
     execute(empty_database_url, f'REVOKE CREATE ON DATABASE "{name}" FROM PUBLIC')
-    with (
-        new_role(empty_database_url) as role,
-        pytest.raises(PrivilegeError, match="CREATE EXTENSION vector;") as caught,
-    ):
-        opened(make_conninfo(empty_database_url, user=role)).initialize()
+    message = "CREATE EXTENSION vector;"
+    with new_role(empty_database_url) as role, pytest.raises(errors.PrivilegeError, match=message) as caught:
+        sync_opened(make_conninfo(empty_database_url, user=role)).initialize()
     assert caught.value.sqlstate == "42501"
     assert relations(empty_database_url) == {}
 
 
 def test_without_the_right_to_create_the_schema(bare_database_url):
     with new_role(bare_database_url) as role:
-        with pytest.raises(PrivilegeError, match="CREATE SCHEMA semlex AUTHORIZATION") as caught:
-            opened(make_conninfo(bare_database_url, user=role)).initialize()
+        with pytest.raises(errors.PrivilegeError, match="CREATE SCHEMA semlex AUTHORIZATION") as caught:
+            sync_opened(make_conninfo(bare_database_url, user=role)).initialize()
         statement = re.search(r"run: (CREATE SCHEMA .*;)$", str(caught.value))
         assert statement is not None
         execute(bare_database_url, statement[1].encode())
         # What the message asked the owner for is enough.
-        with opened(make_conninfo(bare_database_url, user=role)) as retriever:
-            retriever.add_documents([Document("first", id="a")])
+        with sync_filled(make_conninfo(bare_database_url, user=role), {"a": "first"}) as retriever:
             assert [result.id for result in retriever.search("first")] == ["a"]
 
 
 def test_a_reader_needs_select_only(database_url):
-    with opened(database_url) as retriever:
+    with sync_opened(database_url) as retriever:
         retriever.add_documents([Document("the first row", {"kind": "x"}, id="a"), Document("another", id="b")])
     with new_role(database_url, "USAGE ON SCHEMA semlex", "SELECT ON ALL TABLES IN SCHEMA semlex") as role:
         reader_url = make_conninfo(database_url, user=role)
-        with opened(make_conninfo(reader_url, options="-c default_transaction_read_only=on")) as retriever:
+        with sync_opened(make_conninfo(reader_url, options="-c default_transaction_read_only=on")) as retriever:
             results = retriever.search("first row", filters={"kind": "x"}, explain=True)
             assert ([result.id for result in results], results.mode) == (["a"], "hybrid")
             assert results.explanation is not None
@@ -125,14 +107,11 @@ def test_a_reader_needs_select_only(database_url):
             assert retriever.why("nobody", "first").code == "never_seen"
             assert retriever.get(["b"])[0].content == "another"
             assert retriever.status().embedded == 2
-        with opened(reader_url) as retriever:
-            for refused in (
-                lambda: retriever.add_documents([Document("not mine", id="c")]),
-                lambda: retriever.delete(["a"]),
-                retriever.drop_collection,
-            ):
-                with pytest.raises(PrivilegeError):
-                    refused()
+        with sync_opened(reader_url) as retriever:
+            writes = (retriever.add_documents, [Document("not mine", id="c")]), (retriever.delete, ["a"])
+            for refused, *given in (*writes, (retriever.drop_collection,)):
+                with pytest.raises(errors.PrivilegeError):
+                    refused(*given)
             assert retriever.count() == 2
 
 
@@ -140,7 +119,7 @@ def test_a_reader_needs_select_only(database_url):
 def test_the_extension_may_live_in_any_schema(empty_database_url):
     execute(empty_database_url, 'CREATE SCHEMA "Odd Place"')
     execute(empty_database_url, 'CREATE EXTENSION vector SCHEMA "Odd Place"')
-    with opened(empty_database_url, schema="elsewhere") as retriever:
+    with sync_opened(empty_database_url, schema="elsewhere") as retriever:
         ids = [str(number) for number in range(100)]
         retriever.add_texts([f"text {number}" for number in ids], ids=ids)  # direct
         retriever.add_texts(["text again"], ids=["5"])  # by arrays
@@ -181,7 +160,7 @@ async def test_a_hostile_schema_in_front_of_the_search_path_is_not_called(databa
         execute(database_url, "SELECT set_config('a.b', 'c', true)")  # the trap is armed
     ids = [str(number) for number in range(100)]
     metadata = [{"n": number} for number in range(100)]
-    async with async_opened(database_url) as retriever:
+    async with opened(database_url) as retriever:
         await retriever.add_texts([f"text {number}" for number in ids], ids=ids, metadata=metadata)
         await retriever.add_texts(["changed text"], ids=["5"], metadata=[{"n": 5}])
         await retriever.add_texts([f"other {number}" for number in ids], ids=ids, metadata=metadata)
@@ -219,7 +198,7 @@ async def test_versions_below_the_floor_are_refused(postgres, version, refused, 
         info = await read_server_info(connection)
         assert (info.postgres, info.pgvector is None) == (postgres, version is None)
     else:
-        with pytest.raises(UnsupportedServerError, match=refused):
+        with pytest.raises(errors.UnsupportedServerError, match=refused):
             await read_server_info(connection)
 
 
@@ -233,31 +212,29 @@ async def test_versions_below_the_floor_are_refused(postgres, version, refused, 
 )
 def test_names_that_are_refused(name):
     for options in ({"collection": name}, {"schema": name}):
-        with pytest.raises(ValidationError) as caught:
+        with pytest.raises(errors.ValidationError) as caught:
             SyncRetriever("host=nowhere", "none", **options)
         assert [error.field for error in caught.value.errors] == list(options)
 
 
-@pytest.mark.parametrize("name", ["select", "table", "user", "collection", "embedding", "registry", "_", "null"])
-def test_reserved_words_are_names_like_others(database_url, name):
-    with opened(database_url, name, schema=name) as retriever:
-        retriever.add_documents([Document("some text", id="a")])
-        assert [result.id for result in retriever.search("text")] == ["a"]
+def test_reserved_words_are_names_like_others(database_url):
+    for name in ("select", "table", "user", "collection", "embedding", "registry", "_", "null"):
+        with sync_filled(database_url, {"a": "some text"}, collection=name, schema=name) as retriever:
+            assert [result.id for result in retriever.search("text")] == ["a"], name
 
 
 def test_the_longest_names_fit(database_url):
     twins = ["n" * 47 + letter for letter in "ab"]
     schema = "s" * 48
     for name in twins:
-        with opened(database_url, name, schema=schema) as retriever:
-            retriever.add_documents([Document(f"text of {name[-1]}", id=name[-1])])
+        with sync_filled(database_url, {name[-1]: f"text of {name[-1]}"}, collection=name, schema=schema) as retriever:
             assert "hnsw_1" in retriever.indexes.create()
     names = relations(database_url, schema)
     assert max(map(len, names)) <= 63
     suffixes = [{name.removeprefix(twin) for name in names if name.startswith(twin)} for twin in twins]
     assert {one for one in suffixes[0] ^ suffixes[1] if "pkey" not in one} == set()
     for name in twins:
-        with opened(database_url, name, schema=schema) as retriever:
+        with sync_opened(database_url, collection=name, schema=schema) as retriever:
             assert [result.content for result in retriever.search("text")] == [f"text of {name[-1]}"]
 
 
@@ -277,19 +254,18 @@ def test_collections_stand_side_by_side(database_url):
 
 @pytest.mark.slow
 def test_a_dropped_collection_leaves_nothing(database_url):
-    with opened(database_url, "stays") as retriever:
-        retriever.add_documents([Document("stays", id="a")])
-    before = relations(database_url)
-    retriever = opened(database_url, "goes")
+    with sync_filled(database_url, {"a": "stays"}, collection="stays"):
+        before = relations(database_url)
+    retriever = sync_opened(database_url, collection="goes")
     retriever.initialize()
     retriever.add_texts([f"text {number}" for number in range(100)])
     retriever.indexes.create()
     assert retriever.drop_collection()
     assert relations(database_url) == before
-    with pytest.raises(ConfigurationError, match="was closed"):
+    with pytest.raises(errors.ConfigurationError, match="was closed"):
         retriever.count()
-    with pytest.raises(CollectionNotFoundError, match="collections: stays"):
-        opened(database_url, "goes", create=False).initialize()
+    with pytest.raises(errors.CollectionNotFoundError, match="collections: stays"):
+        sync_opened(database_url, collection="goes", create=False).initialize()
     # Made again it is a new one, and free to hold another model's vectors.
     with SyncRetriever(database_url, "none", use_reranking=False, collection="goes") as retriever:
         assert retriever.count() == 0
@@ -315,11 +291,11 @@ def test_a_stale_writer_leaves_a_new_collection_alone(database_url, tmp_path, ke
         open_ones[0].index(tmp_path)
         with SyncClient(database_url, "none", use_reranking=False) as client:
             client.drop("default_collection")
-        with pytest.raises(CollectionNotFoundError):
+        with pytest.raises(errors.CollectionNotFoundError):
             absent.add_texts(["lost"], ids=["lost"])
         with SyncRetriever(database_url, "none", keyword="bm25") as fresh:
             for stale, write in zip(open_ones, writes, strict=True):
-                with pytest.raises(CollectionNotFoundError, match="dropped"):
+                with pytest.raises(errors.CollectionNotFoundError, match="dropped"):
                     write(stale)
             assert fresh.count() == 0
             assert fresh.status().last_run is None
@@ -348,7 +324,7 @@ async def in_a_read(snapshot, form, seen):
     if form == "nested":
         inside = SnapshotReads(snapshot)
         seen.append(await inside.read("look", who))
-        with pytest.raises(StoreError):
+        with pytest.raises(errors.StoreError):
             await inside.read("fail", lambda connection: connection.execute("SELECT 1 / 0"))
     elif form == "limited":
         async with snapshot.in_time():
@@ -372,7 +348,7 @@ async def seen_in(database, form):
     if form == "whole":
         seen.append(await database.read_whole("look", who))
     elif form in ("read", "nested", "limited", "failing"):
-        with pytest.raises(StoreError) if form == "failing" else nullcontext():
+        with pytest.raises(errors.StoreError) if form == "failing" else nullcontext():
             await database.read_snapshot("look", lambda snapshot: in_a_read(snapshot, form, seen))
     elif form == "in_one_go":
         sent = []
@@ -436,47 +412,45 @@ async def test_a_transaction_of_the_users_gets_its_own_role_back(tenants, own):
             assert await who(own) == mine, form
 
 
-async def test_roles_that_cannot_be_taken(tenants, own):
+async def test_roles_that_cannot_be_taken_and_rights_that_a_role_lacks(tenants, own):
     strange, inherited = f"Strange {tenants.login}", tenants.make_role("one")
     tenants.run("CREATE ROLE {}", strange)
     tenants.run("GRANT {} TO {} WITH SET FALSE", inherited, tenants.login)
     absent = r"role 'nobody' does not exist on this server: run CREATE ROLE \"nobody\";"
     async with Database(tenants.url) as database:
         for form in ("read", "whole", "write", "in_one_go"):
-            with pytest.raises(PrivilegeError) as raised:
+            with pytest.raises(errors.PrivilegeError) as raised:
                 await seen_in(database.acting_as(strange), form)
             remedy = f'run GRANT "{strange}" TO "{tenants.login}";'
             assert str(raised.value) == f"the login '{tenants.login}' may not take the role '{strange}': {remedy}"
-        with pytest.raises(PrivilegeError, match="may not take the role"):
+        with pytest.raises(errors.PrivilegeError, match="may not take the role"):
             await seen_in(database.acting_as(inherited), "read")
-        with pytest.raises(PrivilegeError, match=absent):
+        with pytest.raises(errors.PrivilegeError, match=absent):
             await seen_in(database.acting_as("nobody"), "read")
     for form in ("read", "write"):
-        with pytest.raises(PrivilegeError, match=absent):
+        with pytest.raises(errors.PrivilegeError, match=absent):
             await seen_in(Database(connection=own).acting_as("nobody"), form)
         await own.execute("SELECT 1")
     assert await who(own) == (tenants.login, "none")
 
-
-async def test_a_right_that_the_role_lacks(tenants):
-    one, role = tenants.make("acme", "anvil"), tenants.make_role("one")
+    one, role = tenants.make("acme", "anvil"), tenants.make_role("two")
     forbidden = "permission denied for schema acme.*"
 
     async def ask(database, statement):
         await database.read("look", lambda connection: connection.execute(statement))
 
     async with Database(tenants.url) as database:
-        with pytest.raises(PrivilegeError, match=rf"{forbidden}the role '{role}' lacks the right"):
+        with pytest.raises(errors.PrivilegeError, match=rf"{forbidden}the role '{role}' lacks the right"):
             await ask(database.acting_as(role), "SELECT FROM acme.collection")
-        with pytest.raises(PrivilegeError, match=rf"{forbidden}deploy\.md shows what to GRANT"):
+        with pytest.raises(errors.PrivilegeError, match=rf"{forbidden}deploy\.md shows what to GRANT"):
             await ask(database, "SELECT FROM acme.collection")
-        with pytest.raises(StoreError, match="the server refused a value"):  # 22023, and no role's fault
+        with pytest.raises(errors.StoreError, match="the server refused a value"):  # 22023, and no role's fault
             await ask(database.acting_as(one.owner), "SELECT set_config('jit', 'x', true)")
 
 
 @pytest.mark.parametrize("role", ["", " ", "x" * 64, "ü" * 32, "a\0b", "none", "public", "\ud800", 3, b"one"])
 async def test_what_can_be_no_role_is_refused_before_anything_is_asked(role):
-    with pytest.raises(ConfigurationError, match="role"):
+    with pytest.raises(errors.ConfigurationError, match="role"):
         Database("host=nowhere").acting_as(role)
 
 

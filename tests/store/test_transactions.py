@@ -22,26 +22,23 @@ from semlex.store.write import documents as ingestion
 from semlex.testing import HashEmbedder
 from tests.support.databases import execute
 from tests.support.manual_clock import ManualClock
-from tests.support.retrievers import opened
+from tests.support.retrievers import filled, opened
 from tests.support.waiting import LIMIT, eventually, waiting
 
 CHUNK = "semlex.default_collection_chunk"
-VECTORS = "semlex.default_collection_embedding_1"
 CHANGE = f"UPDATE {CHUNK} SET chunk_text = 'changed', content_hash = 'x' WHERE chunk_id = 'd3'"  # noqa: S608
 SESSION = ("search_path", "hnsw.ef_search", "hnsw.iterative_scan", "statement_timeout", "lock_timeout", "work_mem")
 
 
 def rows_of(url):
     """Id -> text and vector, as stored."""
-    query = (
-        f"SELECT chunk_id, chunk_text, embedding::real[] FROM {CHUNK} LEFT JOIN {VECTORS} USING (document_id, chunk_id)"  # noqa: S608
-    )
+    tables = f"{CHUNK} LEFT JOIN semlex.default_collection_embedding_1 USING (document_id, chunk_id)"
+    query = f"SELECT chunk_id, chunk_text, embedding::real[] FROM {tables}"  # noqa: S608
     return {name: (text, None if vector is None else tuple(vector)) for name, text, vector in execute(url, query)}
 
 
 @pytest.fixture
 async def connection(database_url):
-    """A connection of the user's own."""
     async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection:
         yield connection
 
@@ -54,8 +51,7 @@ def many(count, text="text", start=0):
 @pytest.mark.parametrize("count", [3, 200], ids=["by arrays", "by copy"])
 @pytest.mark.parametrize("commits", [True, False], ids=["commit", "rollback"])
 async def test_additions_join_the_users_transaction(database_url, connection, count, commits):
-    async with opened(connection=connection) as retriever:
-        await retriever.add_documents(many(5))
+    async with filled(None, many(5), connection=connection) as retriever:
         await connection.execute("CREATE TABLE own (n int)")
         await connection.execute("SET search_path = public, semlex")
         async with connection.transaction() as transaction:
@@ -126,8 +122,7 @@ async def test_more_calls_than_connections_wait_and_are_all_answered(database_ur
 async def test_connections_that_all_died_at_once_cost_one_retry(database_url, caplog):
     """No connection is asked whether it lives; after one was found dead, all are replaced."""
     caplog.set_level(logging.INFO, "semlex")
-    async with opened(database_url) as retriever:
-        await retriever.add_documents([Document("a cat", id="1")])
+    async with filled(database_url, {"1": "a cat"}) as retriever:
         async with asyncio.TaskGroup() as group:
             for _ in range(40):
                 group.create_task(retriever.search("cat"))
@@ -194,17 +189,14 @@ async def test_a_pool_of_the_users_stays_open_and_clean(database_url, cursors):
     async with AsyncConnectionPool(database_url, min_size=1, max_size=2, kwargs=own, open=False) as pool:
         async with pool.connection() as connection:
             before = [await (await connection.execute(f"SHOW {name}")).fetchone() for name in SESSION[0::5]]
-        async with opened(pool=pool) as retriever:
-            await retriever.add_documents(many(3))
+        async with filled(None, many(3), pool=pool) as retriever:
             await retriever.add_documents(many(100))
             found = await asyncio.gather(*(retriever.search(f"text {number}", 5) for number in range(8)))
             assert [len(hits) for hits in found] == [5] * 8
         async with pool.connection() as connection:
             assert [await (await connection.execute(f"SHOW {name}")).fetchone() for name in SESSION[0::5]] == before
-            row = await (await connection.execute(f"SELECT count(*) FROM {CHUNK}")).fetchone()  # noqa: S608
-            assert row == {"count": 100}
-            async with opened(connection=connection) as joined:
-                await joined.add_documents([Document("one more", id="more")])
+            assert await (await connection.execute(f"SELECT count(*) FROM {CHUNK}")).fetchone() == {"count": 100}  # noqa: S608
+            async with filled(None, {"more": "one more"}, connection=connection) as joined:
                 assert await joined.count() == 101
             assert connection.cursor_factory is cursors
 
@@ -217,8 +209,7 @@ async def test_a_connection_remembers_nothing(connection):
     connection.prepare_threshold = None
     await connection.execute("LOAD 'vector'")
     before = await (await connection.execute(state)).fetchone()
-    async with opened(connection=connection) as retriever:
-        await retriever.add_documents(many(200))
+    async with filled(None, many(200), connection=connection) as retriever:
         await retriever.add_documents(many(200, "changed"))
         await retriever.indexes.create()
         for top_k in (1, 100):
@@ -255,8 +246,7 @@ async def test_what_an_upsert_replaces_and_skipping_leaves(database_url, filler)
         await retriever.add_documents([new, *many(filler)], with_rest(filler, (0, 1)))
         second = (await retriever.get(["x"]))[0]
         assert (second.content, second.metadata, second.parent_id) == ("new", {"b": 2}, "p")
-        assert second.created_at == first.created_at
-        assert second.updated_at == new.updated_at
+        assert (second.created_at, second.updated_at) == (first.created_at, new.updated_at)
         assert [one.id for one in await retriever.search("new")] == ["x"]
         assert await retriever.search("old", mode="keyword") == []
         assert rows_of(database_url)["x"] == ("new", (0, 1))
@@ -344,8 +334,7 @@ async def test_writers_of_the_same_rows_do_not_deadlock(database_url, caplog, ki
         await asyncio.gather(write(retriever, "one", backwards=False), write(other, "two", backwards=True))
         assert "40P01" not in caplog.text  # that the store retried unseen
         await retriever.add_documents(many(size, "last"), None if kind == "model" else ones)
-    stored = rows_of(database_url)
-    assert {text for text, _ in stored.values()} == {f"last {number}" for number in range(size)}
+    assert {text for text, _ in rows_of(database_url).values()} == {f"last {number}" for number in range(size)}
 
 
 async def test_a_text_that_changes_while_it_is_embedded_gets_no_stale_vector(database_url):
@@ -360,9 +349,7 @@ async def test_a_text_that_changes_while_it_is_embedded_gets_no_stale_vector(dat
     async with opened(database_url, "none") as retriever:
         await retriever.add_documents(many(10))
     async with opened(database_url, Interrupted(8)) as retriever:
-        assert await retriever.embeddings.fill() == 9
-        assert await retriever.embeddings.fill() == 1
-        assert await retriever.embeddings.fill() == 0
+        assert [await retriever.embeddings.fill() for _ in range(3)] == [9, 1, 0]
 
 
 async def test_a_text_that_is_being_changed_gets_no_stale_vector(database_url):

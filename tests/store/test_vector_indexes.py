@@ -1,5 +1,6 @@
 """Kinds of vector index: each finds k rows, nearly those of an exact search, and the catalog tells what there is."""
 
+from functools import partial
 from itertools import product
 from typing import get_args
 
@@ -17,10 +18,11 @@ from semlex.store.indexes.options import HnswIndex, IvfflatIndex, NoIndex, as_te
 from semlex.store.query.filters import parse_filters
 from semlex.store.query.vector import register_vector_parameter, vector_leg
 from tests.support.databases import execute, set_in_database
-from tests.support.retrievers import opened, sync_opened
+from tests.support.retrievers import filled, opened, sync_filled
 
 pytestmark = pytest.mark.pg16
 
+plain = partial(filled, model="none", keyword="none")
 ROWS, DIMENSIONS = 1500, 64
 KINDS = {
     "hnsw": HnswIndex(),
@@ -42,13 +44,6 @@ def documents(rows):
     return [Document(f"text {row}", {"odd": bool(row % 2)}, id=str(row)) for row in range(rows)]
 
 
-def scores(vectors, query, distance):
-    """The exact similarities, the larger the nearer."""
-    if distance == "l2":
-        return np.asarray(-np.linalg.norm(vectors - query, axis=1), dtype=np.float64)
-    return np.asarray(vectors @ query, dtype=np.float64)
-
-
 async def plan_of(url, retriever, query):
     """How the server finds the ten nearest vectors where it may not read all of them."""
     async with await psycopg.AsyncConnection.connect(url) as connection:
@@ -66,8 +61,7 @@ async def plan_of(url, retriever, query):
 def built(request, new_database):
     """A collection with an index of each kind; the tests only read it."""
     vectors = clustered(ROWS, DIMENSIONS)
-    with sync_opened(new_database(), "none") as retriever:
-        retriever.add_documents(documents(ROWS), vectors)
+    with sync_filled(new_database(), documents(ROWS), "none", vectors=vectors) as retriever:
         retriever.indexes.create(KINDS[request.param])
         yield request.param, retriever, vectors
 
@@ -89,7 +83,7 @@ def test_k_rows_with_their_exact_scores(built, number, top_k, odd):
 
 
 @pytest.mark.slow
-def test_searches_find_the_nearest_and_report_their_plan(built):
+def test_searches_find_the_nearest_and_report_their_plan_and_the_status_tells_the_index(built):
     kind, retriever, vectors = built
     shares = []
     for query in clustered(40, DIMENSIONS, seed=6):
@@ -100,14 +94,9 @@ def test_searches_find_the_nearest_and_report_their_plan(built):
     query = clustered(1, DIMENSIONS, seed=9)[0]
     hits = retriever.search(vector=query, top_k=10, tuning={"ef_search": 1000, "probes": 20})
     assert [hit.id for hit in hits] == [str(row) for row in np.argsort(-(vectors @ query))[:10]]
-    near = {
-        "hnsw": "vector index, ef_search 1000",
-        "hnsw halfvec": "vector index, ef_search 1000, 1000 of halfvec rescored",
-        "hnsw bit": "vector index, ef_search 1000, 1000 of bit rescored",
-        "ivfflat": "vector index, probes 20",
-        "none": "exact, all vectors",
-    }[kind]
-    assert hits.legs["vector"].plan == near
+    rescored = f", 1000 of {kind[5:]} rescored" if " " in kind else ""
+    near = {"ivfflat": "vector index, probes 20", "none": "exact, all vectors"}
+    assert hits.legs["vector"].plan == near.get(kind, f"vector index, ef_search 1000{rescored}")
     if kind == "ivfflat":
         assert retriever.search(vector=query).legs["vector"].plan == "vector index, probes 8"
         assert retriever.search(vector=query, tuning={"probes": 1}).legs["vector"].plan == "vector index, probes 1"
@@ -115,19 +104,14 @@ def test_searches_find_the_nearest_and_report_their_plan(built):
     # More vectors are searched with a longer list.
     stored, everything = retriever.status().vector_indexes, parse_filters(None, retriever.info.names)
     for rows, size in ((0, 120), (100_000, 120), (1_000_000, 320), (10_000_000, 520)):
-        indexes = VectorIndexes(stored=stored, rows=rows)
-        leg = vector_leg(retriever.info, vectors[0], 10, everything, indexes=indexes)
+        leg = vector_leg(retriever.info, vectors[0], 10, everything, indexes=VectorIndexes(stored=stored, rows=rows))
         assert leg.settings.get("hnsw__ef_search") == (None if kind == "ivfflat" else size)
 
-
-@pytest.mark.slow
-def test_the_catalog_tells_what_there_is(built):
-    kind, retriever, _ = built
-    wanted, indexes = KINDS[kind], retriever.status().vector_indexes
+    wanted = KINDS[kind]
     if isinstance(wanted, NoIndex):
-        assert indexes == ()
+        assert stored == ()
         return
-    (index,) = indexes
+    (index,) = stored
     assert (index.valid, index.bytes > 50_000, index.kind) == (True, True, kind.split()[0])
     assert index.element == ("vector" if isinstance(wanted, IvfflatIndex) else wanted.quantization or "vector")
     expected = (wanted.m, wanted.ef_construction, None) if isinstance(wanted, HnswIndex) else (None, None, 20)
@@ -144,12 +128,12 @@ async def test_every_kind_with_every_distance_and_storage(database_url, kind):
             continue
         name = f"{distance}_{storage}"
         made = {"collection": name, "distance": distance, "vector_storage": storage}
-        async with opened(database_url, "none", keyword="none", **made) as retriever:
-            await retriever.add_documents(documents(200), vectors)
+        async with plain(database_url, documents(200), vectors=vectors, **made) as retriever:
             await retriever.indexes.create(KINDS[kind])
-            expected = scores(vectors, vectors[7], distance)
+            # The exact similarities, the larger the nearer.
+            expected = {"l2": -np.linalg.norm(vectors - vectors[7], axis=1)}.get(distance, vectors @ vectors[7])
             if distance == "cosine":
-                expected /= np.linalg.norm(vectors, axis=1) * np.linalg.norm(vectors[7])
+                expected = expected / np.linalg.norm(vectors, axis=1) / np.linalg.norm(vectors[7])
             # The index chooses its lists and levels at random, so one of ten neighbours may be missing.
             hits = await retriever.search(vector=vectors[7], top_k=10, tuning={"ef_search": 400, "probes": 20})
             assert len(hits) == 10, name
@@ -171,9 +155,8 @@ async def test_every_kind_with_every_distance_and_storage(database_url, kind):
     ],
 )
 async def test_what_the_default_index_holds_of_each_vector(database_url, dimensions, storage, distance, element):
-    vectors = clustered(30, dimensions)
-    async with opened(database_url, "none", keyword="none", vector_storage=storage, distance=distance) as retriever:
-        await retriever.add_documents(documents(30), vectors)
+    vectors, options = clustered(30, dimensions), {"vector_storage": storage, "distance": distance}
+    async with plain(database_url, documents(30), vectors=vectors, **options) as retriever:
         assert ("hnsw_1" in await retriever.indexes.create()) == (element is not None)
         found = [index.element for index in (await retriever.status()).vector_indexes]
         assert found == ([] if element is None else [element])
@@ -183,20 +166,17 @@ async def test_what_the_default_index_holds_of_each_vector(database_url, dimensi
 
 async def test_numbers_that_float16_cannot_hold_are_indexed_where_directions_are_compared(database_url):
     vectors = clustered(60, 32) * np.array([1e-9, 1.0, 1e9], dtype=np.float32).repeat(20)[:, None]
-    async with opened(database_url, "none", keyword="none") as retriever:
-        await retriever.add_documents(documents(60), vectors)
+    async with plain(database_url, documents(60), vectors=vectors) as retriever:
         await retriever.indexes.create(HnswIndex(quantization="halfvec"))
         for row in (3, 23, 43):
             hits = await retriever.search(vector=vectors[row], top_k=5)
-            assert hits[0].id == str(row)
-            assert hits[0].vector_score == pytest.approx(1.0, abs=1e-5)
+            assert (hits[0].id, hits[0].vector_score) == (str(row), pytest.approx(1.0, abs=1e-5))
 
 
 @pytest.mark.slow
 async def test_another_kind_takes_the_place_of_the_first(database_url):
     vectors = clustered(300, 16)
-    async with opened(database_url, "none", keyword="none") as retriever:
-        await retriever.add_documents(documents(300), vectors)
+    async with plain(database_url, documents(300), vectors=vectors) as retriever:
         assert (await retriever.indexes.create())[-1:] == ["hnsw_1"]
         for index, made, dropped in (
             (None, [], []),
@@ -213,15 +193,13 @@ async def test_another_kind_takes_the_place_of_the_first(database_url):
         ):
             built = await retriever.indexes.create(index)
             assert (list(built), built.dropped, built.busy) == (made, dropped, []), index
-            hits = await retriever.search(vector=vectors[7], top_k=3)
-            assert hits[0].id == "7"
+            assert (await retriever.search(vector=vectors[7], top_k=3))[0].id == "7"
 
 
 async def test_what_was_asked_for_is_built_again(database_url, monkeypatch):
     """By a load, after somebody has dropped it; no index was asked for is kept, too."""
     monkeypatch.setattr("semlex.store.indexes.choice.INDEX_FROM_ROWS", 50)
-    async with opened(database_url, "none", keyword="none") as retriever:
-        await retriever.add_documents(documents(40), clustered(40, 16))
+    async with plain(database_url, documents(40), vectors=clustered(40, 16)) as retriever:
         await retriever.indexes.create(IvfflatIndex(lists=4, probes=3))
         execute(database_url, "DROP INDEX semlex.default_collection_ivfflat_1")
         await retriever.add_documents(documents(60), clustered(60, 16))
@@ -237,12 +215,10 @@ async def test_what_was_asked_for_is_built_again(database_url, monkeypatch):
 @pytest.mark.slow
 async def test_an_index_of_somebody_else_is_used_and_left_alone(database_url):
     vectors = clustered(300, 16)
-    async with opened(database_url, "none", keyword="none") as retriever:
-        await retriever.add_documents(documents(300), vectors)
+    async with plain(database_url, documents(300), vectors=vectors) as retriever:
         of = "USING ivfflat (embedding vector_cosine_ops) WITH (lists = 4)"
         execute(database_url, f"CREATE INDEX theirs ON semlex.default_collection_embedding_1 {of}")
-        built = await retriever.indexes.create(NoIndex())
-        assert built.dropped == []
+        assert (await retriever.indexes.create(NoIndex())).dropped == []
         (index,) = (await retriever.status()).vector_indexes
         assert (index.name, index.is_ours) == ("theirs", False)
         assert (await retriever.search(vector=vectors[7], top_k=3))[0].id == "7"
@@ -259,11 +235,7 @@ def test_the_stored_form_comes_back_and_a_comment_of_somebody_else_is_no_index()
 @pytest.mark.parametrize(
     ("kind", "wrong", "values"),
     [
-        *(
-            (HnswIndex, "m", {"m": 1}),
-            (HnswIndex, "m", {"m": 101}),
-            (HnswIndex, "quantization", {"quantization": "int8"}),
-        ),
+        *((HnswIndex, name, {name: value}) for name, value in (("m", 1), ("m", 101), ("quantization", "int8"))),
         *((HnswIndex, "ef_construction", {"ef_construction": n, "m": m}) for n, m in ((99, 50), (1001, 16))),
         *((IvfflatIndex, "lists", {"lists": 0}), (IvfflatIndex, "lists", {"lists": 40_000})),
         (IvfflatIndex, "probes", {"lists": 10, "probes": 11}),
@@ -289,8 +261,7 @@ async def test_an_index_that_pgvector_does_not_have(database_url, index, dimensi
         with pytest.raises(ConfigurationError, match="has no vectors"):
             await retriever.indexes.create(index)
         await retriever.add_documents(documents(3), clustered(3, dimensions))
-        with pytest.raises(ConfigurationError, match=message):
-            await retriever.indexes.create(index)
-        with pytest.raises(ConfigurationError, match=message):
-            await retriever.indexes.estimate(index)
+        for ask in (retriever.indexes.create, retriever.indexes.estimate):
+            with pytest.raises(ConfigurationError, match=message):
+                await ask(index)
         assert (await retriever.status()).vector_indexes == ()

@@ -1,7 +1,6 @@
 """Vectors stored as float16: half the size, the same answers; and what is reckoned before an index is built."""
 
 import re
-from functools import partial
 
 import numpy as np
 import psycopg
@@ -15,7 +14,7 @@ from semlex.store.indexes.estimate import MIB, hnsw_memory
 from semlex.store.indexes.options import HnswIndex, IvfflatIndex
 from semlex.testing import HashEmbedder
 from tests.support.databases import execute
-from tests.support.retrievers import opened
+from tests.support.retrievers import filled, opened
 
 
 def directions(rows, dimensions):
@@ -76,13 +75,11 @@ async def test_vectors_that_a_model_makes_or_some_documents_bring_are_stored_ali
 async def test_a_collection_keeps_its_storage_and_its_dimension(database_url):
     model, beyond = HashEmbedder(dimensions=16), directions(3, 16)
     beyond[1, 2] = 70_000.0
-    async with opened(database_url, model, vector_storage="halfvec") as retriever:
-        await retriever.add_documents([Document("a banana")])
+    async with filled(database_url, [Document("a banana")], model, vector_storage="halfvec") as retriever:
         with pytest.raises(ValidationError, match="row 1"):  # a number beyond float16
             await retriever.add_documents([Document(f"text {row}") for row in range(3)], beyond)
         assert await retriever.count() == 1
-    async with opened(database_url, model) as retriever:
-        await retriever.add_documents([Document("a plum")])
+    async with filled(database_url, [Document("a plum")], model) as retriever:
         assert retriever.info.embedding.storage == "halfvec"
     with pytest.raises(ModelMismatchError, match="dimensions=8 was configured"):
         await opened(database_url, model, dimensions=8).initialize()
@@ -91,12 +88,12 @@ async def test_a_collection_keeps_its_storage_and_its_dimension(database_url):
 
 
 ROWS = 500
-retriever_of = partial(opened, model="none", keyword="none", collection="reckoned")
 
 
-async def fill(retriever, dimensions, rows=ROWS):
+def reckoned(url, dimensions, rows=ROWS, **options):
     vectors = np.random.default_rng(2).normal(size=(rows, dimensions)).astype(np.float32)
-    await retriever.add_documents([Document("word", id=str(row)) for row in range(rows)], vectors)
+    texts = {str(row): "word" for row in range(rows)}
+    return filled(url, texts, "none", vectors=vectors, keyword="none", collection="reckoned", **options)
 
 
 @pytest.mark.slow
@@ -104,16 +101,13 @@ async def fill(retriever, dimensions, rows=ROWS):
 async def test_the_size_of_an_index(database_url, dimensions, storage):
     indexes = [HnswIndex(m=4, ef_construction=8), HnswIndex(m=24, ef_construction=48, quantization="halfvec")]
     indexes += [HnswIndex(ef_construction=32, quantization="bit"), IvfflatIndex(lists=10)]
-    async with retriever_of(database_url, vector_storage=storage) as retriever:
-        await fill(retriever, dimensions)
+    async with reckoned(database_url, dimensions, vector_storage=storage) as retriever:
         for index in indexes:
-            reckoned = await retriever.indexes.estimate(index)
-            assert reckoned is not None
-            assert (reckoned.rows, reckoned.warnings) == (ROWS, ())
-            assert reckoned.seconds > 0
+            estimated = await retriever.indexes.estimate(index)
+            assert (estimated.rows, estimated.warnings, estimated.seconds > 0) == (ROWS, (), True)
             await retriever.indexes.create(index)
             (stored,) = (await retriever.status()).vector_indexes
-            assert reckoned.index_bytes == pytest.approx(stored.bytes, rel=0.1), index
+            assert estimated.index_bytes == pytest.approx(stored.bytes, rel=0.1), index
             assert await retriever.indexes.estimate(index) is None  # there is nothing to build
 
 
@@ -122,9 +116,8 @@ async def test_the_size_of_an_index(database_url, dimensions, storage):
 async def test_the_memory_of_a_graph(database_url, index):
     """pgvector says after how many vectors the memory is used up."""
     said = []
-    async with retriever_of(database_url) as retriever:
-        await fill(retriever, 800, rows=400 if index.quantization is None else 2_000)
-        reckoned = hnsw_memory(1, value_for(retriever.info, index), index.m)
+    async with reckoned(database_url, 800, rows=400 if index.quantization is None else 2_000) as retriever:
+        expected = hnsw_memory(1, value_for(retriever.info, index), index.m)
         with psycopg.connect(database_url, autocommit=True) as connection:
             connection.add_notice_handler(lambda notice: said.append(notice.message_primary or ""))
             connection.execute("SET maintenance_work_mem = '1MB'")
@@ -135,14 +128,13 @@ async def test_the_memory_of_a_graph(database_url, index):
             connection.execute(f"CREATE INDEX ON semlex.reckoned_embedding_1 USING hnsw ({of}) WITH ({options})")
     (vectors,) = [int(found[1]) for text in said if (found := re.search(r"after (\d+) tuples", text))]
     # The allocator takes memory by the block, which is much of a megabyte.
-    assert MIB / vectors == pytest.approx(reckoned, rel=0.3)
+    assert MIB / vectors == pytest.approx(expected, rel=0.3)
 
 
 @pytest.mark.slow
 async def test_too_little_memory_is_told_before(database_url, monkeypatch, caplog):
     monkeypatch.setattr(estimate._Server, "share", lambda *_: MIB)
-    async with retriever_of(database_url) as retriever:
-        await fill(retriever, 256, rows=1_000)
+    async with reckoned(database_url, 256, rows=1_000) as retriever:
         built = await retriever.indexes.create(HnswIndex())
         assert built[-1] == "hnsw_1"
         assert ["continues on disk" in warning for warning in built.warnings] == [True]

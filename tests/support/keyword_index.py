@@ -26,3 +26,9 @@ def check_index(url, collection="words"):
         findings = check_keyword_index(connection, Names("semlex", collection))
     assert findings.is_well, str(findings)
     return findings.figures
+
+
+def index_figures(url, *names):
+    """Some of these figures of the collection ``words``."""
+    found = check_index(url)
+    return tuple(found[name] for name in names)

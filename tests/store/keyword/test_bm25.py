@@ -70,11 +70,8 @@ async def test_scores_are_those_of_a_plain_bm25(empty_database_url, batches, del
             assert await scores(other, query) == pytest.approx(expected, rel=1e-9)
 
 
-writes = st.one_of(
-    st.dictionaries(ids, texts, min_size=1, max_size=4),
-    st.sets(ids, min_size=1, max_size=4),
-    st.sampled_from(["optimize", "rebuild"]),
-)
+changes = st.dictionaries(ids, texts, min_size=1, max_size=4) | st.sets(ids, min_size=1, max_size=4)
+writes = changes | st.sampled_from(["optimize", "rebuild"])
 searches = st.tuples(
     texts,
     st.fixed_dictionaries(
@@ -270,7 +267,6 @@ def asked(monkeypatch):
 
 
 def counts(asked):
-    """The number of keys that each read asks for."""
     return [len(read["best"].ids) - read.get("looked_at", 0) for read in asked]
 
 
@@ -342,12 +338,8 @@ async def test_of_rare_words_that_a_wide_filter_leaves_out_each_chunk_is_checked
 
 
 async def test_phrases_and_exclusions(database_url):
-    stored = {
-        "exact": "The hybrid search of texts.",
-        "turned": "A search that is hybrid.",
-        "without": "Search engines.",
-    }
-    stored["other"] = "A hybrid car, and a search for it."
+    stored = {"exact": "The hybrid search of texts.", "turned": "A search that is hybrid."}
+    stored |= {"without": "Search engines.", "other": "A hybrid car, and a search for it."}
     async with filled_bm25(database_url, stored) as retriever:
         for query, found in {
             "hybrid search": set(stored),
@@ -415,8 +407,7 @@ async def test_texts_of_several_languages(database_url):
         # A retriever that sees the languages for the first time.
         async with bm25(database_url) as other:
             assert set(await scores(other, "corredor")) == {"es", "es2"}
-            hits = await other.search("corredor", mode="keyword")
-            assert all("**" in hit.excerpt for hit in hits)
+            assert all("**" in hit.excerpt for hit in await other.search("corredor", mode="keyword"))
 
 
 async def test_a_query_of_nothing_to_look_for_says_so_and_a_token_of_many_words_is_searched(database_url):
@@ -568,17 +559,14 @@ async def test_a_language_that_nobody_knows_is_damage_that_a_client_forgets(data
 
 @pytest.mark.parametrize(
     "change",
-    [
-        "DELETE FROM semlex.words_posting",
-        "UPDATE semlex.words_posting SET first_term = first_term || 'x'",
-        "UPDATE semlex.words_posting SET segment_id = gen_random_uuid()",
-    ],
+    ["DELETE FROM {}", "UPDATE {} SET first_term = first_term || 'x'", "UPDATE {} SET segment_id = gen_random_uuid()"],
 )
 async def test_a_posting_row_that_is_lost_or_has_another_key_is_reported(database_url, change):
     reported = r"posting rows of 1 segments .*semlex maintain reindex"
 
     def damage(where):
-        assert execute(database_url, f"{change} WHERE {where} LIMIT 1) RETURNING 1") == [(1,)]
+        changed = f"{change.format('semlex.words_posting')} WHERE {where} LIMIT 1) RETURNING 1"
+        assert execute(database_url, changed) == [(1,)]
 
     async with bm25(database_url) as retriever, bm25(database_url) as new:
         await retriever.add_documents([Document(f"w{n} text{n % 7}", id=str(n)) for n in range(700)])
@@ -612,12 +600,10 @@ async def test_a_tombstone_that_names_billions_is_merged_away(database_url):
     data = b"\x02" + zlib.crc32(covered).to_bytes(4, "little") + content
     assert _core.decode_tombstone(tombstone_id.bytes, data).count == 2**32 - 1
     async with filled_bm25(database_url, {"1": "a cat", "2": "a dog"}) as retriever:
-        for columns, given in (
-            ("tombstone (data, tombstone_id, generation) SELECT %s,", [data]),
-            ("manifest SELECT", []),
-        ):
-            insert = f"INSERT INTO semlex.words_{columns} %s, generation FROM semlex.words_segment LIMIT 1"
-            execute(database_url, insert, [*given, tombstone_id])
+        insert = "INSERT INTO semlex.words_{} %s, generation FROM semlex.words_segment LIMIT 1"
+        tombstone = "tombstone (data, tombstone_id, generation) SELECT %s,"
+        execute(database_url, insert.format(tombstone), [data, tombstone_id])
+        execute(database_url, insert.format("manifest SELECT"), [tombstone_id])
         assert (await retriever.status()).chunks_not_indexed == 0
         await retriever.add_documents([Document("a bird", id="2")])
         await retriever.indexes.optimize()
@@ -660,7 +646,6 @@ async def test_long_scoring_leaves_the_event_loop(database_url, monkeypatch):
             monkeypatch.setattr(search, "MAX_POSTINGS_ON_LOOP", 1_000 if on_loop else 0)
             for mode in ("keyword", "hybrid") * 3:  # the index is read, then expected, then in memory
                 threads.clear()
-                hits = await retriever.search("dogs 3", 5, mode=mode)
-                answers.append([(hit.id, hit.score) for hit in hits])
+                answers.append([(hit.id, hit.score) for hit in await retriever.search("dogs 3", 5, mode=mode)])
                 assert (threads == {threading.get_ident()}) is on_loop
     assert found[True] == found[False]

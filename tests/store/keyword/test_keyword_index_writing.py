@@ -3,6 +3,8 @@
 import asyncio
 import itertools
 import tempfile
+from contextlib import nullcontext
+from functools import partial
 
 import numpy as np
 import psycopg
@@ -20,7 +22,7 @@ from semlex.store.segments import SEGMENT_CHUNKS
 from semlex.store.write import chunk_batch
 from semlex.testing import HashEmbedder
 from tests.support.databases import execute
-from tests.support.keyword_index import bm25, check_index, filled_bm25, many
+from tests.support.keyword_index import bm25, check_index, filled_bm25, index_figures, many
 from tests.support.properties import OWN_ROWS, examples
 from tests.support.retrievers import sync_opened
 
@@ -75,25 +77,21 @@ async def test_a_text_that_did_not_change_keeps_what_the_index_has_of_it(databas
         before = one(database_url, "array_agg(keyword_id ORDER BY chunk_id)")
         await retriever.add_documents(many(count))
         assert one(database_url, "array_agg(keyword_id ORDER BY chunk_id)") == before
-        figures = check_index(database_url)
-        assert (figures["segments"], figures["tombstones"]) == (1, 0)
+        assert index_figures(database_url, "segments", "tombstones") == (1, 0)
         # Another language is another analysis of the same text.
         await retriever.add_documents(many(count, languages=["es"]))
-        figures = check_index(database_url)
-        assert (figures["segments"], figures["tombstones"], figures["dead"]) == (2, 1, count)
+        assert index_figures(database_url, "segments", "tombstones", "dead") == (2, 1, count)
 
 
 @pytest.mark.parametrize("count", [3, 200], ids=["arrays", "staged"])
 async def test_a_changed_text_gets_a_new_id_and_skipping_indexes_what_is_new_alone(database_url, count):
     async with filled_bm25(database_url, many(count + 1)) as retriever:
         await retriever.add_documents(many(count, "a dog"))
-        figures = check_index(database_url)
-        assert (figures["segments"], figures["tombstones"], figures["dead"]) == (2, 1, count)
+        assert index_figures(database_url, "segments", "tombstones", "dead") == (2, 1, count)
         assert one(database_url, "count(*) FILTER (WHERE previous_id <> keyword_id)") == count
         for _ in range(2):
             await retriever.add_documents(many(count + 2, "a ship", start=1), on_duplicate="skip")
-            figures = check_index(database_url)
-            assert (figures["segments"], figures["tombstones"]) == (3, 1)
+            assert index_figures(database_url, "segments", "tombstones") == (3, 1)
             assert one(database_url, "min(chunks)", SEGMENT) == 2
 
 
@@ -183,8 +181,7 @@ async def test_the_index_joins_the_users_transaction(database_url, commits):
             assert check_index(database_url)["segments"] == 1
             if not commits:
                 raise psycopg.Rollback(transaction)
-        figures = check_index(database_url)
-        assert figures["segments"] == (14 if commits else 1)
+        assert check_index(database_url)["segments"] == (14 if commits else 1)
         assert await retriever.indexes.optimize() == (14 if commits else 0)
         async with connection.transaction():
             with pytest.raises(ValueError, match="its own transaction"):
@@ -285,11 +282,8 @@ changes = st.tuples(st.sampled_from(["rebuild", "delete", "optimize"]), st.integ
 @pytest.mark.slow
 def test_two_writers_leave_what_a_dict_holds(database_url):
     """Whatever one of them has remembered while the other changed the rows, or the generations of the index."""
-    model = HashEmbedder(8)
-    with (
-        sync_opened(database_url, model, collection="words") as a,
-        sync_opened(database_url, model, collection="words") as b,
-    ):
+    open_one = partial(sync_opened, database_url, HashEmbedder(8), collection="words")
+    with open_one() as a, open_one() as b:
 
         @settings(OWN_ROWS, max_examples=examples(15))
         @given(steps=st.lists(st.one_of(row_writes, row_writes, row_writes, changes), min_size=1, max_size=12))
@@ -306,7 +300,11 @@ def test_two_writers_leave_what_a_dict_holds(database_url):
                     retriever.delete(sorted(stored)[:2])
                     stored = dict(sorted(stored.items())[2:])
                 else:
-                    _write(retriever, kind, texts, stored)
+                    added = [Document(text, id=name) for name, text in texts.items()]
+                    fails = kind == "fail" and stored.keys() & texts.keys()
+                    with pytest.raises(DuplicateError) if fails else nullcontext():
+                        retriever.add_documents(added, on_duplicate=kind)
+                        stored = texts | stored if kind == "skip" else stored | texts
                 check_index(database_url)
             assert {document.id: document.content for document in a.get(sorted(stored))} == stored
             assert a.count() == len(stored)
@@ -315,16 +313,6 @@ def test_two_writers_leave_what_a_dict_holds(database_url):
                 assert hit.vector_score == pytest.approx(1.0, abs=1e-5)
 
         check()
-
-
-def _write(retriever, kind, texts, stored):
-    documents = [Document(text, id=name) for name, text in texts.items()]
-    if kind == "fail" and stored.keys() & texts.keys():
-        with pytest.raises(DuplicateError):
-            retriever.add_documents(documents, on_duplicate=kind)
-    else:
-        retriever.add_documents(documents, on_duplicate=kind)
-        stored.update(stored | texts if kind != "skip" else texts | stored)
 
 
 @pytest.mark.slow
