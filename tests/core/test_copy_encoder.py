@@ -30,8 +30,6 @@ def float32(*values):
     return np.array(values, dtype=np.float32)
 
 
-# ---- CopyEncoder: one bad value of every kind ----
-
 BAD_VALUES = [
     ("int2", 2**15, "out_of_range"),
     ("int2", -(2**15) - 1, "out_of_range"),
@@ -229,9 +227,6 @@ def test_messages_are_complete_and_hold_no_value():
     assert all(re.fullmatch(r"[a-z_]+", code) and len(meaning) > 10 for code, meaning in ERROR_CODES.items())
 
 
-# ---- encode_into: order, buffers, threads ----
-
-
 def test_positions_and_buffers():
     encoder = CopyEncoder([("v", "vector", np.ones((9, 4), np.float32))])
     buffer = np.zeros(encoder.largest_row, np.uint8)
@@ -290,9 +285,6 @@ def test_a_writer_in_another_thread_breaks_nothing():
         stop.set()
         thread.join()
     assert outcomes == 300
-
-
-# ---- decode_copy ----
 
 
 @given(st.binary(max_size=80), st.sampled_from(["text[]", "vector", "sparsevec", "jsonb", "timestamptz", "bit"]))
@@ -373,9 +365,6 @@ def test_buffers_hold_what_lists_do(kind, data):
     (column,) = decode_copy_buffers(stream, [kind])
     plain = [value if value is None or kind not in ("vector", "halfvec") else list(value) for value in expected]
     assert out_of_buffers(kind, column) == plain
-
-
-# ---- codes, and what a message must not hold ----
 
 
 MOMENTS = st.none() | st.datetimes(timezones=st.sampled_from([UTC, timezone(timedelta(hours=5)), None]))

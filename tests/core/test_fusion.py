@@ -235,9 +235,6 @@ def test_refusals_name_the_argument():
         _core.reciprocal_rank_fusion([[1, 2]])
 
 
-# --- weights, and candidates with both legs' scores -----------------------------------------------------------------
-
-
 KEYS = in_key_order((uuid.UUID(int=number), "chunk") for number in range(4))
 
 

@@ -142,9 +142,6 @@ def test_the_common_prefix_leaves_something_of_every_row(rows):
     assert _core.common_prefix(*joined(rows)) == shared
 
 
-# --- cut and normalised vectors ---------------------------------------------------------------------------------------
-
-
 COMPONENTS = st.floats(width=32, allow_nan=False, allow_infinity=False)
 VECTORS = arrays.arrays(np.float32, arrays.array_shapes(min_dims=2, max_dims=2, max_side=40), elements=COMPONENTS)
 

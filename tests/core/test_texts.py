@@ -54,9 +54,6 @@ def test_refused_arguments_offsets_in_characters_and_titles_of_sentences():
     assert scores[1] > scores[0]
 
 
-# --- sentences --------------------------------------------------------------------------------------------------------
-
-
 ENGLISH = _core.Analyzer("en")
 PROSE = st.text(st.sampled_from("abé 。.!?\n#-*|`:=\U0001d538\u0301"), max_size=60)
 PASSAGES = st.lists(st.tuples(PROSE, PROSE), max_size=4)
@@ -81,9 +78,6 @@ def test_every_sentence_is_scored_once_at_its_place(question, passages):
     assert ranked == _core.rank_sentences(ENGLISH, question, passages)
 
 
-# --- identities of rows -----------------------------------------------------------------------------------------------
-
-
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 
 
@@ -97,8 +91,6 @@ def test_identities_equal_those_of_plain_python(label, rows):
     assert _core.hash_rows(label, columns) == [twin(label, list(row)) for row in rows]
     assert [_core.hash_rows(label, [[field] for field in row])[0] for row in rows] == _core.hash_rows(label, columns)
 
-
-# --- the analyzer -----------------------------------------------------------------------------------------------------
 
 PIECES = st.one_of(
     st.text(max_size=12),

@@ -39,8 +39,6 @@ from tests.support.properties import SAME_SURROUNDINGS, examples
 pytestmark = pytest.mark.usefixtures("no_keys", "pauses")
 
 
-# --- right answers, in spite of everything ----------------------------------------------------------------------------
-
 passing = st.one_of(
     st.sampled_from(RETRIED).map(status), st.sampled_from([cut, altered(lambda content: content["data"].reverse())])
 )
@@ -151,7 +149,6 @@ def test_gemini_threads_and_servers_without_base64(embeddings, embedder_at):
             assert [request.body["encoding_format"] for request in double.requests] == ["base64", *["float"] * 3]
 
 
-# --- wrong answers ----------------------------------------------------------------------------------------------------
 def entry(row, **changes):
     return lambda content: content["data"][row].update(changes)
 
@@ -251,7 +248,6 @@ def test_numbers_of_an_answer(values):
         assert not abs(number) > 3.5e38 or not np.isfinite(one)
 
 
-# --- from index to search ---------------------------------------------------------------------------------------------
 async def test_a_collection_finds_its_server_again(embeddings, database_url, tmp_path):
     (tmp_path / "page.md").write_text("# Keys\n\nRotate a key every ninety days.\n\n# Fruit\n\nA banana is yellow.\n")
     name = f"{embeddings.url}/v1#m"
@@ -269,7 +265,6 @@ async def test_a_collection_finds_its_server_again(embeddings, database_url, tmp
             pass
 
 
-# --- what is sent -----------------------------------------------------------------------------------------------------
 def test_the_requests(embeddings, embedder_at):
     embedder = embedder_at(embeddings, model="text-embedding-3-small", api_key=KEY)
     embedder.embed_documents(["a", "b"])
@@ -323,7 +318,6 @@ def test_prompts(embeddings, embedder_at, *, options, query, document, task):
     assert embedder.identity.instruction == task
 
 
-# --- the object itself ------------------------------------------------------------------------------------------------
 def test_dimensions_closing_identity_and_bad_texts(embeddings):
     embedder = openai(embeddings, dimensions=5)
     assert embedder.identity.dimensions == 5
@@ -399,7 +393,6 @@ def test_keys_and_parameters(monkeypatch, embeddings, embedder_at):
     assert embeddings.requests[1].headers["authorization"] == "Bearer own"
 
 
-# --- tokens -----------------------------------------------------------------------------------------------------------
 @SAME_SURROUNDINGS
 @given(rows=TEXTS)
 def test_words_are_counted_where_there_is_no_tokenizer(rows):

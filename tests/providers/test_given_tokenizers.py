@@ -47,7 +47,6 @@ def file(tmp_path):
     return path
 
 
-# --- what counts ------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("kind", KINDS)
 @SAME_SURROUNDINGS
 @given(rows=TEXTS)
@@ -106,9 +105,6 @@ def test_a_kind_that_needs_a_package_says_so(file, monkeypatch):
     file.write_bytes(KINDS["tokenizers"])
     with pytest.raises(MissingExtraError, match=r"tokenizers.*semlex\[local\]"):
         given_tokenizer(file)
-
-
-# --- a collection that counts with one --------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -219,7 +215,6 @@ def test_a_broken_one_makes_no_collection(database_url, embeddings, file):
         assert connection.execute("SELECT name FROM semlex.collection").fetchall() == []
 
 
-# --- the command line -------------------------------------------------------------------------------------------------
 @pytest.mark.slow
 def test_the_command_line(database_url, embeddings, docs, file):
     shell = Shell(database_url, docs.parent)

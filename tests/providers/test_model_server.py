@@ -26,7 +26,6 @@ from tests.support.properties import examples
 from tests.support.waiting import until
 
 
-# --- one request ------------------------------------------------------------------------------------------------------
 def test_one_request_and_many_that_fail(server, double):
     body = {"model": "m", "input": ["größe 数据 😀", "", "\n\x00"], "n": 1.5}
     ModelServer(double.url, api_key=KEY).close()
@@ -59,17 +58,11 @@ def test_nothing_is_sent_when_nobody_waits(server, double):
     assert len(double.requests) == 0
 
 
-# --- many requests ----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 def test_several_threads(server):
     with ThreadPoolExecutor(8) as threads:
         answers = threads.map(lambda number: server.post("/x", {"input": [number]})["body"]["input"], range(8))
         assert [*answers] == [[number] for number in range(8)]
-
-
-# --- nobody waits any more --------------------------------------------------------------------------------------------
 
 
 def test_abandoned_answers_and_waits_end():
@@ -139,7 +132,6 @@ def test_a_look_up_that_hangs_is_left_behind(monkeypatch):
     ended.set()
 
 
-# --- the object itself ------------------------------------------------------------------------------------------------
 def test_closing(server, pauses):
     server.post("/x", {"input": []})
     server.close()
@@ -195,8 +187,6 @@ def test_addresses_hosts_and_parameters():
             assert "hunter2" not in str(caught.value)
 
 
-# --- faults -----------------------------------------------------------------------------------------------------------
-
 REFUSED = [301, 302, 307, 400, 401, 403, 404, 409, 413, 418, 422, 501]
 
 
@@ -205,8 +195,6 @@ def refused(server, path="/x", body=None):
         server.post(path, body or {"input": ["a text"]})
     return caught.value
 
-
-# --- again ------------------------------------------------------------------------------------------------------------
 
 retryable = st.one_of(st.sampled_from(RETRIED).map(status), st.just(cut))
 
@@ -324,7 +312,6 @@ def test_a_server_that_is_not_there_or_too_slow(pauses, double):
             stopped.set()
 
 
-# --- answers that cannot be used --------------------------------------------------------------------------------------
 def test_answers_that_are_not_json_or_too_large(server, double, monkeypatch):
     bodies = (b"", b"<html>", b"{", b"\xff\xfe", b"[" * 100_000, b'{"a": 1} x', b"1" * 5000)
     for number, body in enumerate(bodies, start=1):
@@ -343,8 +330,6 @@ def test_answers_that_are_not_json_or_too_large(server, double, monkeypatch):
     double.then(raw(json.dumps("x" * 9_000).encode()))
     assert server.post("/x", {"input": []}) == "x" * 9_000
 
-
-# --- secrets ----------------------------------------------------------------------------------------------------------
 
 quiet_text = st.text(st.characters(min_codepoint=0x4E00, max_codepoint=0x9FFF), min_size=1)
 any_fault = st.one_of(

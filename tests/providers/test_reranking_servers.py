@@ -122,7 +122,6 @@ def served(form=LLM, answer=None, faults=(), path="", **options):
         yield reranker, double
 
 
-# --- every form -------------------------------------------------------------------------------------------------------
 @pytest.mark.slow
 @settings(max_examples=examples(75))
 @given(
@@ -251,7 +250,6 @@ def test_out_of_range_parameters(form, options):
         form.make("http://127.0.0.1:9", **options)
 
 
-# --- long batches, settings, and the answers of Cohere and TEI --------------------------------------------------------
 def test_long_batches_and_settings_that_are_not_taken():
     for form, most in [(COHERE, 1000), (TEI, 32)]:
         texts = [f"text {number}" for number in range(most + 1)]
@@ -332,9 +330,6 @@ def test_scores_are_read_by_their_index(order, values):
     rows = json.loads(json.dumps([{"i": place, "s": values[place]} for place in order]))
     scores = read_scores(rows, count=5, position="i", score="s", source="a server", most=1.0, remedy="none")
     assert scores.tolist() == values
-
-
-# --- a language model -------------------------------------------------------------------------------------------------
 
 
 def test_a_passage_cannot_leave_its_place_and_long_ones_are_cut_counted_and_told(caplog):

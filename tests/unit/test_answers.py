@@ -150,8 +150,6 @@ def test_any_text_has_a_verdict_and_a_verified_place_holds_the_words(text, quote
         assert found(Evidence(context_of([text])), text, 1, text)[0].verdict == "exact"
 
 
-# --- what is written, read in pieces ----------------------------------------------------------------------------------
-
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 SENTENCES = st.lists(
     st.tuples(TEXTS.filter(str.strip), st.lists(st.tuples(st.integers(-3, 99), TEXTS), max_size=3)), max_size=4
@@ -175,8 +173,6 @@ def test_sentences_are_those_that_were_written(sentences, around, sizes, indent)
     expected = [(" ".join(text.split()), quotes) for text, quotes in sentences]
     assert read(around[0] + text + around[1], sizes) == expected
 
-
-# --- several sentences that were written as one -----------------------------------------------------------------------
 
 WORD = st.sampled_from(["keys", "rotate", "vault", "ninety", "days", "Bananas", "8.5", "e.g.", "Dr.", "argv"])
 SENTENCE = st.lists(WORD, min_size=1, max_size=6).map(" ".join)

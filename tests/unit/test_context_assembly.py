@@ -142,8 +142,6 @@ def assembled(hits, tokens, around=NONE_AROUND, counting=LENGTH, same=None, **op
     )
 
 
-# --- the text of a prompt ---------------------------------------------------------------------------------------------
-
 UNSEEN = "\0\x08\x1b\x7f\x85\u202e\u2066\u200b\ufeff\U000e0041\u00ad\u2028\r"
 
 
@@ -216,8 +214,6 @@ def test_lines_stay_lines_and_hits_fit():
     made = assembled([], 100)
     assert (made.text, made.sources, made.tokens, made.warnings) == ("", (), 0, ())
 
-
-# --- what is asked about a chunk --------------------------------------------------------------------------------------
 
 ANY = st.text(st.characters(exclude_categories=()) | st.sampled_from("\0\x1b\u202e\u2028\r\n \ud800<>"))
 TOKEN_COUNTERS = st.sampled_from([WordCounter(), TokenEstimate()])

@@ -238,7 +238,6 @@ def test_a_notebook_without_widgets_is_told_nothing_of_them(tiny_folder):
     assert "IProgress" not in told.stdout + told.stderr
 
 
-# --- what every embedder has ------------------------------------------------------------------------------------------
 def test_keys_and_vectors():
     base = EmbedderIdentity("org/model", "abc", 64, "task", "last-token", normalised=True)
     variants = [
@@ -272,7 +271,6 @@ def test_keys_and_vectors():
             check_vectors(np.array(vectors, dtype=np.float32), rows=2, dimensions=2, model="m")
 
 
-# --- cut texts --------------------------------------------------------------------------------------------------------
 def test_nothing_is_said_while_nothing_is_cut(caplog):
     texts = CutTexts("texts", "org/model")
     texts.add(0, 0, "max_length=128 tokens")

@@ -440,8 +440,6 @@ def test_files(tmp_path):
             read_curve(file)
 
 
-# --- the judgement in words -------------------------------------------------------------------------------------------
-
 ORDER = ["unlikely", "unsure", "likely"]
 EVIDENCE = st.builds(
     confidence.Evidence,

@@ -57,7 +57,6 @@ def kept():
     return {run.variant: run.figures["x"].ours for run in kept_runs.read("rrf")}
 
 
-# --- what is committed ----------------------------------------------------------------------------------------------
 def test_what_is_kept_is_complete_and_shown():
     assert figures.PAGE.read_text(encoding="utf-8") == figures.page()
     assert {path.name for path in kept_runs.RESULTS.iterdir()} <= {f"{bench}.json" for bench in BENCHES}
@@ -92,7 +91,6 @@ def test_what_is_kept_is_complete_and_shown():
             assert figure == Figure.judged(*given, unit=figure.unit, bar=figure.bar, better=figure.better)
 
 
-# --- what a run leaves ----------------------------------------------------------------------------------------------
 def test_a_run_is_kept_and_shown(results, bench):
     assert bench(lambda bench: bench.at_most("time", 1.5, unit="ms", bar=1)) == 1
     (run,) = kept_runs.read("rrf")
@@ -193,9 +191,6 @@ def test_commits_bars_and_commands(monkeypatch, bench):
         figure = Figure.judged(*given, unit="", bar=bar, better=better)
         assert figure.verdict == verdict
         assert figure.met is (None if not verdict else verdict == "met")
-
-
-# --- verdicts and tables --------------------------------------------------------------------------------------------
 
 
 def test_each_figure_of_a_million_is_shown_once(results):

@@ -31,7 +31,6 @@ def refusals(make):
     return caught.value.errors
 
 
-# --- one tree ---------------------------------------------------------------------------------------------------------
 @given(all_trees)
 def test_a_tree_is_what_its_text_and_its_mapping_are(tree):
     for again in (tree_of_text(str(tree)), tree_of_mapping(mapping_of_tree(tree))):
@@ -131,8 +130,6 @@ def test_spellings_and_operators_are_those_of_the_page():
 def test_a_float_has_the_value_that_is_stored(number):
     assert Decimal(json_text(number)) == Decimal(_core.to_json(number).decode()) == exact(number)
 
-
-# --- what is refused --------------------------------------------------------------------------------------------------
 
 TEXTS = [
     ("year =! 2020", 6, "an operator"),
@@ -256,7 +253,6 @@ MAPPINGS = [
 ]  # fmt: skip
 
 
-# --- limits -----------------------------------------------------------------------------------------------------------
 @pytest.mark.slow
 def test_levels():
     deep, inner, nested = {"a": 1}, 1, []
@@ -287,7 +283,6 @@ def test_no_text_is_another_error(written):
             assert str(error)  # noqa: PT017 - what is understood raises nothing
 
 
-# --- the parts that do not hold of a document -------------------------------------------------------------------------
 @given(metadata_trees, documents)
 def test_parts_fail_just_where_the_filter_does(tree, document):
     parts = failing(tree, document)

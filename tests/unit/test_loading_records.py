@@ -53,7 +53,6 @@ def refused(name, content, **options):
     return caught.value
 
 
-# --- tables -----------------------------------------------------------------------------------------------------------
 @st.composite
 def tables(draw):
     names = draw(st.lists(NAME, min_size=2, max_size=4, unique=True))
@@ -186,7 +185,6 @@ def test_large_fields_files_left_out_and_long_front_matter(monkeypatch):
             assert read_front_matter(text).end == (0 if is_rule else len(text))
 
 
-# --- JSON Lines -------------------------------------------------------------------------------------------------------
 @given(rows=st.lists(st.dictionaries(NAME, JSON, max_size=4), max_size=4), is_ascii=st.booleans())
 def test_objects_come_back_as_they_were_written(rows, is_ascii):
     rows = [{**row, "text!": f"text {number}"} for number, row in enumerate(rows)]
@@ -211,7 +209,6 @@ def test_any_text_is_the_same_json_or_refused(text):
         assert value == json.loads(text)
 
 
-# --- notebooks --------------------------------------------------------------------------------------------------------
 def notebook(*cells, **metadata):
     return json.dumps({"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5})
 
@@ -319,13 +316,10 @@ def test_large_outputs_take_little_memory():
     assert peak < 4 * size
 
 
-# --- chunks -----------------------------------------------------------------------------------------------------------
 def chunk(number, **values):
     own = {"chunk_id": f"c{number}", "source_document": "book.pdf", "chunk_text": f" text {number}\n", "token_count": 2}
     return own | values
 
-
-# --- front matter -----------------------------------------------------------------------------------------------------
 
 FRONT = """---
 title: "The \\"keys\\""   # of the house

@@ -37,7 +37,6 @@ def is_same_but_blanks(text, original):
     return len(text) == len(original) and all(a == b or (a.isspace() and b.isspace()) for a, b in pairs)
 
 
-# --- passages ---------------------------------------------------------------------------------------------------------
 @pytest.mark.slow
 @given(documents(), st.data())
 def test_passages_are_the_documents_characters_each_once(found, data):
@@ -134,7 +133,6 @@ def test_chunks_headings_and_near_duplicates_by_hand():
     assert [hit.id for hit in steps.at_most_per_document(hits, 1)] == ["0", "2", "3"]
 
 
-# --- what stands around ----------------------------------------------------------------------------------------------
 def slow_around(hit, hits, chunks, around):
     """The ids that belong to a hit, by looking at everything."""
     by_id = {chunk.key[1]: chunk for chunk in chunks}
@@ -173,7 +171,6 @@ def test_neighbours_sections_and_parents(found, around):
             assert set(ids) == slow_around(one.hit, hits, everything, around)
 
 
-# --- near-duplicates, hits of a document ------------------------------------------------------------------------------
 def slow_reduction(hits, share):
     kept = []
     for hit in hits:
@@ -211,7 +208,6 @@ def test_hits_of_a_document_are_counted(found, count):
     assert steps.at_most_per_document(hits, count) == expected
 
 
-# --- diversity --------------------------------------------------------------------------------------------------------
 @st.composite
 def scored(draw):
     count = draw(st.integers(0, 10))
@@ -246,8 +242,6 @@ def test_diversity_against_a_slow_twin(found, diversity):
         }
         assert gains[chosen[turn].id] >= max(gains.values()) - 1e-9
 
-
-# --- a document put together again of its chunks ----------------------------------------------------------------------
 
 PAGE = """# Keys
 
@@ -299,8 +293,6 @@ def test_a_text_comes_back_and_its_headings_lead_to_chunks(text, structure, sett
     assert {one for heading in headings for one in heading.chunk_ids} <= {chunk.id for chunk in chunks}
     assert all(heading.chunk_ids and heading.title for heading in headings)
 
-
-# --- hits of several collections --------------------------------------------------------------------------------------
 
 CONFIDENCES = st.one_of(st.none(), st.sampled_from([0.0, 0.25, 0.5, 1.0]))
 
@@ -354,7 +346,6 @@ def test_confidences_order_where_every_hit_has_one(answers):
     assert all(hit.merge_score == hit.confidence for hit in found)
 
 
-# --- steps -----------------------------------------------------------------------------------------------------------
 def some(*texts):
     """Hits by collection, document and text."""
     answers = {}

@@ -95,7 +95,6 @@ def test_no_text_steers_a_terminal_or_json_and_a_name_is_one_line(text):
         assert one_line(text) == text
 
 
-# --- marks ----------------------------------------------------------------------------------------------------------
 def marked(text):
     return [text.plain[span.start : span.end] for span in text.spans]
 
@@ -146,7 +145,6 @@ def test_two_parts_are_marked_and_a_heading_takes_one_line(monkeypatch):
     assert streams.out.getvalue().split() == ["a", "1", "1", "[/red]x[link=file:///etc]y\\n\\x1b]z", "english"]
 
 
-# --- places and figures ---------------------------------------------------------------------------------------------
 def test_a_place_can_be_opened_from_here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     below = hit(source="docs", root=str(tmp_path / "docs"), source_document="a/keys.md", place="line 9")
@@ -155,9 +153,6 @@ def test_a_place_can_be_opened_from_here(tmp_path, monkeypatch):
     assert location_of(elsewhere) == "/srv/docs/keys.pdf, p. 7"
     assert location_of(hit(source_document="given.md", place="line 7")) == "given.md:7"
     assert location_of(hit()) == "id"
-
-
-# --- progress -------------------------------------------------------------------------------------------------------
 
 
 def test_progress_is_shown_where_it_is_wanted(monkeypatch):
@@ -182,8 +177,6 @@ def test_progress_is_shown_where_it_is_wanted(monkeypatch):
     show(Progress("build indexes", 0, None, "rows"))
     assert lines[-1] == "build indexes: 0 rows"
 
-
-# --- what --fields chooses of objects ---------------------------------------------------------------------------------
 
 NAME = st.sampled_from(["a", "b", "c"])
 VALUE = st.recursive(
@@ -256,7 +249,6 @@ def test_chosen_fields_json_output_and_figures(capsys):
     assert [number(value, 3) for value in (-0.0, -0.00001, 0.0, -0.5)] == ["0.000", "0.000", "0.000", "-0.500"]
 
 
-# --- options that several commands have -------------------------------------------------------------------------------
 def parameters(command):
     return list(inspect.signature(command).parameters)
 
@@ -282,7 +274,6 @@ def test_commands_take_shared_options():
         with_context("colection")(lambda context: None)
 
 
-# --- places of hits in an editor --------------------------------------------------------------------------------------
 def test_editors_and_paths(monkeypatch, tmp_path):
     for named, expected in [
         ("vim", ["vim", "+7", "/d/a b.md"]),
@@ -355,8 +346,6 @@ def test_a_pdf_is_opened_at_its_page_or_refused(tmp_path, monkeypatch):
         editor.viewer_command(Path("/d/a.xlsx"), "sheet Prices, row 4", None)
 
 
-# --- what an assistant is shown ---------------------------------------------------------------------------------------
-
 ALL = {offer.name for offer in OFFERS}
 READING = {offer.name for offer in OFFERS if offer.reads_only}
 
@@ -378,8 +367,6 @@ def test_commands_are_tools_where_there_are_some():
     assert in_tools(message, READING) == message + FOR_THE_PERSON
     assert set(TOOLS.values()) <= ALL
 
-
-# --- results ----------------------------------------------------------------------------------------------------------
 
 texts = st.text(max_size=30) | st.text(st.characters(max_codepoint=127), max_size=30)
 

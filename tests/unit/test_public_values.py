@@ -63,7 +63,6 @@ def codes(call, *arguments, **values):
     return {(one.field, one.code) for one in caught.value.errors}
 
 
-# --- chunks ---------------------------------------------------------------------------------------------------------
 def test_chunks_of_json_and_every_rule():
     chunk = ChunkMetadata.from_dict(CHUNK)
     assert chunk == ChunkMetadata(**CHUNK)
@@ -157,9 +156,6 @@ def test_vectors():
         assert codes(VectorDocument, **CHUNK, embedding=[1.0], created_at=naive) == naive_error
 
 
-# --- queries and hits -----------------------------------------------------------------------------------------------
-
-
 def results():
     time = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     metadata = HitMetadata({"a": [1, {"b": None}]}, 0.5, None)
@@ -237,9 +233,6 @@ def test_hits_and_scores():
     assert HitMetadata({"similarity": "mine"}, 0.75, None).get("similarity") == "mine"
 
 
-# --- as people look at them -----------------------------------------------------------------------------------------
-
-
 def frame(**columns):
     """What pandas gives of a data frame."""
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
@@ -274,8 +267,6 @@ def test_data_frames(monkeypatch):
     assert first.items() >= of_row.items()
     assert first.keys() - second.keys() == of_row.keys()
 
-
-# --- values of Python and NumPy as JSON -------------------------------------------------------------------------------
 
 EAST = timezone(timedelta(hours=2))
 NUMBER = UUID("12345678-1234-5678-1234-567812345678")

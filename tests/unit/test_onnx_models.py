@@ -1,3 +1,5 @@
+"""Models as ONNX files: embedders and cross-encoders, and a wheel of weights."""
+
 import importlib
 import json
 import logging
@@ -7,7 +9,8 @@ import subprocess
 import sys
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from contextlib import closing
+from functools import partial
 
 import numpy as np
 import pytest
@@ -15,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from onnx import TensorProto
+from tokenizers import processors
 
 from semlex.embedding.base import Embedder
 from semlex.embedding.onnx import OnnxEmbedder, find_light_model
@@ -30,7 +34,11 @@ from semlex.errors import (
 from semlex.models import cancellation
 from semlex.models.files import find_cached, leads_to_onnx
 from semlex.models.local import onnx_model
+from semlex.reranking.base import Reranker
+from semlex.reranking.onnx import OnnxReranker
+from semlex.reranking.registry import choose_reranker
 from tests.support import model_cache, onnx_models, tokenizers_on_disk
+from tests.support.folders import ROOT
 from tests.support.onnx_models import MAX_TOKENS, WIDTH, write_folder, write_json
 from tests.support.properties import examples
 
@@ -48,9 +56,8 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def embedder(folder):
-    opened = OnnxEmbedder(str(folder))
-    yield opened
-    opened.close()
+    with closing(OnnxEmbedder(str(folder))) as opened:
+        yield opened
 
 
 def unit(vector):
@@ -64,7 +71,6 @@ def expected(text, pooling="mean", *, typed=True):
     return unit({"mean": states.mean(axis=0), "cls": states[0], "lasttoken": states[-1]}[pooling])
 
 
-# --- vectors ----------------------------------------------------------------------------------------------------------
 @settings(max_examples=examples(25))
 @given(rows=st.lists(st.sampled_from(TEXTS) | st.text(st.sampled_from("abc thequickfox.,"), max_size=60), max_size=40))
 def test_a_batch_is_the_map_of_its_texts(embedder, rows):
@@ -136,7 +142,6 @@ def test_int8_vectors_do_not_depend_on_their_neighbours(tmp_path, embedder):
     assert quantised.identity.key != embedder.identity.key
 
 
-# --- which file -------------------------------------------------------------------------------------------------------
 def test_the_file_is_chosen_by_a_rule_or_by_name_and_its_content_is_its_identity(tmp_path, folder):
     copy = shutil.copytree(folder, tmp_path / folder.name)
     before = OnnxEmbedder(str(copy)).identity.key
@@ -174,26 +179,21 @@ def test_other_names_and_exports(tmp_path, empty_cache):
         choose_embedder("onnx:")
 
 
-# --- long texts, cancellation, threads, forks -------------------------------------------------------------------------
 def test_cut_texts_are_counted_and_work_of_nobody_ends_between_batches(folder, caplog, monkeypatch):
     embedder = OnnxEmbedder(str(folder))
-    assert embedder.max_tokens == MAX_TOKENS - 2
+    assert (embedder.max_tokens, embedder.dimensions) == (MAX_TOKENS - 2, WIDTH)
     with caplog.at_level(logging.WARNING):
         embedder.embed_documents(["fox", LONG, LONG])
         embedder.embed_query(LONG)
     assert embedder.documents_cut == 2
     assert f"2 of 3 texts for {folder} so far did not fit into the {MAX_TOKENS - 2} tokens" in caplog.text
-    embedder = OnnxEmbedder(str(folder))
-    ran = []
-    forward = onnx_model.OnnxModel._forward
-    flag = cancellation.Flag()
+    ran, flag, forward = [], cancellation.Flag(), onnx_model.OnnxModel._forward
 
     def counted(self, made):
         ran.append(made["input_ids"].shape)
         flag.set()
         return forward(self, made)
 
-    assert embedder.dimensions == WIDTH
     monkeypatch.setattr(onnx_model.OnnxModel, "_forward", counted)
     with cancellation.abandoned_by(flag), pytest.raises(WorkAbandonedError):
         embedder.embed_documents([LONG] * 100)
@@ -234,9 +234,6 @@ assert not {{"torch", "transformers", "sentence_transformers", "onnx"}} & set(sy
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, timeout=120, capture_output=True, check=False, env=environment)
     assert (done.returncode, done.stderr) == (0, b"")
-
-
-# --- what cannot be used ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("graph", "message"), [
@@ -295,23 +292,16 @@ def test_a_file_that_was_exported_with_all_its_modules(tmp_path):
     assert embedder.identity.pooling == "sentence_embedding"
 
 
-# --- a wheel of weights -----------------------------------------------------------------------------------------------
-
-ROOT = Path(__file__).resolve().parents[2]
-
-
 def built(name, out):
     command = [sys.executable, str(ROOT / "weights" / "build_wheel.py"), name, str(out)]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
 def test_a_wheel_of_weights_is_built_and_found(tmp_path, monkeypatch, empty_cache):
-    with pytest.raises(
-        ModelNotFoundError,
-        match=r"semlex-weights is not installed: build it with \./x weights FOLDER.*semlex models known",
-    ):
+    refused = r"semlex-weights is not installed: build it with \./x weights FOLDER.*semlex models known"
+    with pytest.raises(ModelNotFoundError, match=refused):
         choose_embedder("onnx:semlex-weights")
-    folder = onnx_models.write_folder(tmp_path / "model", file="model_int8.onnx", int8=True, prompts={"query": "q "})
+    folder = write_folder(tmp_path / "model", file="model_int8.onnx", int8=True, prompts={"query": "q "})
     onnx_models.write_graph(folder / "model.onnx")
     name = f"{folder}#model_int8.onnx"
     assert "no file LICENSE" in built(name, tmp_path / "dist").stderr
@@ -330,3 +320,88 @@ def test_a_wheel_of_weights_is_built_and_found(tmp_path, monkeypatch, empty_cach
     assert found.identity.revision.startswith("1.0.0+")
     assert np.array_equal(found.embed_query("fox"), OnnxEmbedder(name).embed_query("fox"))
     assert "semlex_weights" not in sys.modules  # it is read, not imported
+
+
+# --- cross-encoders ---------------------------------------------------------------------------------------------------
+
+AS_TEXT = tokenizers_on_disk.word_pieces()
+AS_TEXT.encode_special_tokens = True
+QUERY = "which dog?"
+JUDGED = ["the quick fox", "", "a database keeps rows", LONG, "dog [SEP] dog", "[CLS] fox"]
+JUDGE = {"pooling": None, "output": "logits", "labels": 1}
+
+
+@pytest.fixture(scope="module")
+def judge(tmp_path_factory):
+    return write_folder(tmp_path_factory.mktemp("models") / "judge", **JUDGE)
+
+
+@pytest.fixture(scope="module")
+def reranker(judge):
+    with closing(OnnxReranker(str(judge))) as opened:
+        yield opened
+
+
+def score_of(text, labels=1, between=(3,)):
+    """The score of a text for the query, of which the text alone is cut, by numpy."""
+    asked, judged = (AS_TEXT.encode(part, add_special_tokens=False).ids for part in (QUERY, text))
+    judged = judged[: MAX_TOKENS - 2 - len(between) - len(asked)]
+    front, back = [2, *asked, *between], [*judged, 3]
+    types = [0] * len(front) + [int(between == (3,))] * len(back)
+    found = onnx_models.logits([*front, *back], types, labels)
+    return 1 / (1 + np.exp(-(found[0] if labels == 1 else found[1] - found[0])))
+
+
+@settings(max_examples=examples(25))
+@given(texts=st.lists(st.sampled_from(JUDGED) | st.text(st.sampled_from("thequickfox .,"), max_size=60), max_size=40))
+def test_scores_are_those_of_single_pairs(reranker, texts):
+    scores = reranker.score(QUERY, texts)
+    assert scores.dtype == np.float32
+    assert_allclose(scores, [score_of(text) for text in texts], atol=2e-6)
+
+
+def test_two_labels_int8_and_another_way_of_joining(tmp_path):
+    two = OnnxReranker(str(write_folder(tmp_path / "two", output="logits", labels=2)))
+    assert_allclose(two.score(QUERY, JUDGED), [score_of(text, 2) for text in JUDGED], atol=2e-6)
+    folder = write_folder(tmp_path / "roberta", output="logits", labels=1, file="model_int8.onnx", int8=True)
+    tokenizer = tokenizers_on_disk.word_pieces()
+    tokenizer.post_processor = processors.RobertaProcessing(("[SEP]", 3), ("[CLS]", 2))
+    tokenizer.save(str(folder / "tokenizer.json"))
+    scores = OnnxReranker(str(folder)).score(QUERY, JUDGED)
+    assert_allclose(scores, [score_of(text, between=(3, 3)) for text in JUDGED], atol=0.05)
+
+
+def test_rerankers_by_name(judge, tmp_path, empty_cache):
+    choice = choose_reranker(f"onnx:{judge}")
+    assert isinstance(choice.model, OnnxReranker)
+    assert isinstance(choice.model, Reranker)
+    assert choice.reason == f"reranking with {judge} (ONNX), as configured"
+    assert choice.model.identity.startswith(f"onnx:{judge}#model.onnx@sha256:")
+    assert isinstance(choose_reranker(str(judge)).model, OnnxReranker)  # nothing else is there
+    model_cache.put_into_cache(empty_cache, "org/judge", partial(write_folder, **JUDGE))
+    assert choose_reranker("org/judge").model.identity == choose_reranker("onnx:org/judge").model.identity
+    with pytest.raises(ModelNotFoundError, match=r"onnx:org/other.*'term-overlap'"):
+        choose_reranker("onnx:org/other")
+
+
+def test_cut_candidates_are_counted_and_what_cannot_be_used_is_named(judge, caplog, tmp_path):
+    reranker = OnnxReranker(str(judge))
+    with caplog.at_level(logging.WARNING):
+        reranker.score(QUERY, JUDGED)
+    assert f"1 of 6 candidates for {judge} so far did not fit into the" in caplog.text
+    with pytest.raises(ConfigurationError, match=r"reads 21 tokens .* but the query alone has \d+: shorten"):
+        reranker.score(LONG, JUDGED)
+    with pytest.raises(
+        ModelError, match=r"score of row 1 is not finite; onnx:.* with a file of full precision may help"
+    ):
+        reranker.score(QUERY, ["fox", "secret"])
+    embedder = write_folder(tmp_path / "embedder")
+    with pytest.raises(ModelError, match=r"has the outputs last_hidden_state, but needs logits"):
+        OnnxReranker(str(embedder)).score(QUERY, ["fox"])
+    onnx_models.write_graph(embedder / "model.onnx", output="logits")
+    with pytest.raises(ModelError, match=r"logits has the shape \(1, 11, 8\) for 1 pairs, but a cross-encoder"):
+        OnnxReranker(str(embedder)).score(QUERY, ["fox"])
+    reranker = OnnxReranker(str(embedder))
+    reranker.close()
+    with pytest.raises(ModelError, match="was closed"):
+        reranker.score(QUERY, [])
