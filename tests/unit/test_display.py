@@ -1,5 +1,7 @@
-"""What notebooks and the interactive interpreter show: all text escaped, bounded, and a line a hit."""
+"""What notebooks, terminals and the interactive interpreter show: all text escaped, bounded, and a line a hit."""
 
+import io
+import sys
 from html.parser import HTMLParser
 from itertools import pairwise
 
@@ -8,6 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import semlex
+from semlex.errors import ConfigurationError
+from semlex.ingest.progress import Progress
+from semlex.progress import UPDATE_SECONDS, NotebookProgress, check_progress, shown
 from semlex.types.checkups import AskedHeading, Checkup, DocumentCheckup, LeftOut, Share
 from semlex.types.display import MAX_ROWS, UNSAFE, marked, marked_parts, shortened
 
@@ -28,8 +33,7 @@ class Elements(HTMLParser):
 
     def __init__(self, page):
         super().__init__(convert_charrefs=True)
-        self.open = []
-        self.text = ""
+        self.open, self.text = [], ""
         self.feed(page)
         self.close()
         assert self.open == []
@@ -51,20 +55,15 @@ class Elements(HTMLParser):
     handle_decl = handle_pi = unknown_decl = handle_comment
 
 
-def hits_of(words):
-    a, b, c, d = words
-    return [
-        semlex.SearchResult(
-            a, id=b, rank=1, source_document=c, place=d, vector_score=0.25, excerpt=d, heading_path=(a, d)
-        ),
-        semlex.SearchResult(d, id=a, rank=2, fused_score=-0.0001, excerpt=f"x **{a}** … {b}"),
-    ]
-
-
 def sample(words):
     """One of each kind of value that is shown, full of the words."""
     a, b, c, d = words
-    found = semlex.SearchResults(hits_of(words), warnings=[c], fusion="score")
+    first = {"source_document": c, "place": d, "vector_score": 0.25, "excerpt": d, "heading_path": (a, d)}
+    hits = [
+        semlex.SearchResult(a, id=b, rank=1, **first),
+        semlex.SearchResult(d, id=a, rank=2, fused_score=-0.0001, excerpt=f"x **{a}** … {b}"),
+    ]
+    found = semlex.SearchResults(hits, warnings=[c], fusion="score")
     known = semlex.KnowledgeHit(a, id=b, rank=1, collection=c, collection_rank=1, merge_score=0.5, excerpt=d)
     sources = (semlex.ContextSource(1, a, b, c, (d,)), semlex.ContextSource(2, d, "", b, (a,), place=d))
     context = semlex.Context(a, sources, 12, (found[0],), found, (b,))
@@ -75,7 +74,7 @@ def sample(words):
     return [
         found,
         found[0],
-        semlex.DocumentHits(1, a, b, c, hits_of(words)),
+        semlex.DocumentHits(1, a, b, c, hits),
         semlex.KnowledgeResults([known], skipped={a: b}, searched={c: found}),
         known,
         context,
@@ -100,12 +99,8 @@ def test_documents_bring_no_elements_into_a_notebook_and_steer_nothing(words):
             assert UNSAFE.search(page) is None
             Elements(page)
     long = [word * 200 for word in words]
-    for value in [
-        *sample(long),
-        *sample(words),
-        semlex.Document(long[0], id=words[1]),
-        semlex.StoredChunk(long[0], id=long[1]),
-    ]:
+    own = [semlex.Document(long[0], id=words[1]), semlex.StoredChunk(long[0], id=long[1])]
+    for value in [*sample(long), *sample(words), *own]:
         shown = repr(value)
         if isinstance(value, semlex.Explanation):  # a value of names and figures: all of it is told
             continue
@@ -115,15 +110,11 @@ def test_documents_bring_no_elements_into_a_notebook_and_steer_nothing(words):
 
 
 def test_searches_are_tables_and_lines_of_hits():
-    found = semlex.SearchResults(
-        [
-            semlex.SearchResult(
-                "Rotate a key.", id="a", rank=1, source_document="keys.md", place="line 9",
-                heading_path=("Keys",), vector_score=-0.00001, fused_score=0.91234, excerpt="Rotate a **key**.",
-            )
-        ],
-        warnings=["late"],
+    hit = semlex.SearchResult(
+        "Rotate a key.", id="a", rank=1, source_document="keys.md", place="line 9",
+        heading_path=("Keys",), vector_score=-0.00001, fused_score=0.91234, excerpt="Rotate a **key**.",
     )  # fmt: skip
+    found = semlex.SearchResults([hit], warnings=["late"])
     page = Elements(found._repr_html_())
     assert page.text == "perhaps in hereplacevectorfusedexcerpt1keys.md:9Keys0.0000.912Rotate a key.note: late"
     assert "<mark>key</mark>" in found._repr_html_()
@@ -149,16 +140,11 @@ def test_searches_are_tables_and_lines_of_hits():
     chunk = semlex.ChunkMetadata("a", "keys.md", "word " * 1_000, 1_000)
     assert repr(chunk).startswith("ChunkMetadata(chunk_id='a', source_document='keys.md', 'word word")
     assert len(repr(chunk)) < 200
-    for show in [repr, lambda value: value._repr_html_()]:
-        context = semlex.Context("", (), 0, (), semlex.SearchResults())
-        for value in (
-            semlex.SearchResults(),
-            semlex.KnowledgeResults(),
-            context,
-            semlex.Answer("?", (), context),
-            semlex.Facets(),
-        ):
-            assert show(value)
+    context = semlex.Context("", (), 0, (), semlex.SearchResults())
+    answer = semlex.Answer("?", (), context)
+    for value in (semlex.SearchResults(), semlex.KnowledgeResults(), context, answer, semlex.Facets()):
+        assert repr(value)
+        assert value._repr_html_()
 
 
 @given(texts, st.integers(1, 100))
@@ -181,3 +167,76 @@ def test_marks_are_those_of_the_excerpt(content, places):
     assert "".join(piece for piece, _ in marked_parts(excerpt, plain)) == plain
     assert [one for one in marked_parts(excerpt, plain) if one[1]] == [one for one in wanted if one[1]]
     assert Elements(f"<p>{marked(excerpt, plain)}</p>").open == []
+
+
+# --- bars of progress --------------------------------------------------------------------------------------------------
+
+counts = st.integers(0, 10**9)
+steps = st.builds(Progress, st.text(max_size=20), counts, st.none() | counts, st.just("rows"))
+
+
+def test_bars_are_drawn_on_a_terminal_and_nothing_where_nobody_looks(capsys, monkeypatch):
+    for progress in ("bar", None):
+        with shown(progress) as tell:
+            assert tell is None
+    told = []
+    with shown(told.append) as tell:
+        assert tell == told.append
+    assert capsys.readouterr() == ("", "")
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    with shown("bar") as tell:
+        assert tell is not None
+        for stage, done, total in (("read", 1, 2), ("write [bold]\x1b", 5, None), ("read", 2, 2)):
+            tell(Progress(stage, done, total, "files" if total else "rows"))
+    drawn = terminal.getvalue()
+    assert "write [bold]\\x1b (rows)" in drawn
+    assert "2/2" in drawn
+    assert drawn.endswith("\x1b[2K")
+    for wrong in [True, 1, "bars", "", b"bar", ["bar"]]:
+        for refusing in (shown, check_progress):
+            with pytest.raises(ConfigurationError, match="progress must be function or 'bar'"):
+                refusing(wrong)
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), steps), max_size=30))
+def test_a_notebook_is_told_the_last_of_every_stage_and_seldom(events):
+    now, due, last, pages, lines = 0.0, 1, {}, [], []
+    progress = NotebookProgress(lambda page, line: pages.append(page) or lines.append(line), lambda: now)
+    for seconds, step in events:
+        now += seconds
+        progress(step)
+        last[step.stage] = step
+        due += step.done == step.total
+    assert len(pages) <= now / UPDATE_SECONDS + due
+    progress.end("done")
+    ended = f"done after {now:.1f} s"
+    assert lines[-1].endswith(f"; {ended}" if last else ended)
+    assert last or lines[-1] == ended
+    assert UNSAFE.search(lines[-1]) is None
+    assert Progresses(pages[-1]).figures == [
+        f"{one.done:,} rows" if one.total is None else f"{one.done:,} of {one.total:,} rows" for one in last.values()
+    ]
+
+
+class Progresses(Elements):
+    """A page of progress: the third cell of each row."""
+
+    def __init__(self, page):
+        self.figures, self.cells = [], 0
+        super().__init__(page)
+
+    def handle_starttag(self, tag, attrs):
+        if tag == "progress":
+            assert {name for name, _ in attrs} <= {"max", "value"}
+            self.open.append(tag)
+            return
+        super().handle_starttag(tag, attrs)
+        self.cells = 0 if tag == "tr" else self.cells + (tag == "td")
+
+    def handle_data(self, data):
+        super().handle_data(data)
+        if self.cells == 3 and "td" in self.open:
+            self.figures.append(data)

@@ -247,7 +247,7 @@ def test_what_was_noted_last_is_what_is_read(tmp_path_factory, given):
     assert folder.read() == {text: own for text, own in wanted.items() if own}
 
 
-def test_judgements_are_files_of_eval(tmp_path):
+def test_judgements_are_files_of_eval_and_whole_numbers_from_0_to_3(tmp_path):
     folder = datasets.JudgementFolder(tmp_path)
     folder.note("how\tare keys\nrotated?", {"a b": 3, "c": 0})
     folder.note("where are they?", {"c": 1})
@@ -257,13 +257,10 @@ def test_judgements_are_files_of_eval(tmp_path):
     found = datasets.read_judged_set(tmp_path)
     assert found.judgements == {"q1": {"a b": 3}, "q2": {"c": 1}}
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([datasets.QUERIES_FILE, datasets.QRELS_FILE])
-
-
-def test_a_relevance_is_a_whole_number_from_0_to_3_and_a_folder_can_be_written(tmp_path):
     for value in (-1, 4, 1.0, True):
         with pytest.raises(ConfigurationError, match="relevance"):
-            datasets.JudgementFolder(tmp_path).note("q", {"a": value})
-    assert list(tmp_path.iterdir()) == []
+            datasets.JudgementFolder(tmp_path / "empty").note("q", {"a": value})
+    assert not any((tmp_path / "empty").glob("*"))
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigurationError, match="cannot be written"):
         datasets.JudgementFolder(tmp_path / "file").note("q", {"a": 1})
@@ -296,8 +293,8 @@ def test_rounding_keeps_the_order_of_neighbours(slope, intercept, asked):
 
 
 @given(judged_cosines)
-def test_no_other_line_fits_better(found):
-    """A step in any direction from where Newton's method has ended makes the likelihood no greater."""
+def test_no_other_line_fits_better_and_figures_are_those_of_slow_twins(found):
+    # A step in any direction from where Newton's method has ended makes the likelihood no greater.
     values, relevant = as_arrays(found)
     slope, intercept = fitted(values, relevant)
     n, m = int(relevant.sum()), int((~relevant).sum())
@@ -312,6 +309,15 @@ def test_no_other_line_fits_better(found):
         for shift in (-0.01, 0.0, 0.01):
             # Turned about the middle of the cosines: a slope of 0 was chosen among those that do not fall.
             assert best <= loss(slope + turn, intercept - turn * middle + shift) + 1e-6
+    probabilities = (values + 1) / 2
+    squares = [(p - y) ** 2 for p, y in zip(probabilities, relevant, strict=True)]
+    assert brier(probabilities, relevant) == pytest.approx(sum(squares) / len(found))
+    up, down = ([cosine for cosine, is_so in found if is_so == wanted] for wanted in (True, False))
+    if up and down:
+        won = sum((a > b) + (a == b) / 2 for a in up for b in down)
+        assert area(values, relevant) == pytest.approx(won / (len(up) * len(down)))
+    assert 0 <= calibration_error(probabilities, relevant) <= 1
+    assert calibration_error(np.full(len(found), 0.5), relevant) == pytest.approx(abs(relevant.mean() - 0.5))
 
 
 def test_known_judgements_are_learned():
@@ -342,29 +348,10 @@ def test_known_judgements_are_learned():
         assert [learned.probability(cosine) for cosine in (0.0, 0.5, 1.0)] == pytest.approx([expected] * 3, abs=1e-6)
 
 
-@given(judged_cosines)
-def test_figures_are_those_of_slow_twins(found):
-    values, relevant = as_arrays(found)
-    probabilities = (values + 1) / 2
-    assert brier(probabilities, relevant) == pytest.approx(
-        sum((p - y) ** 2 for p, y in zip(probabilities, relevant, strict=True)) / len(found)
-    )
-    up = [cosine for cosine, is_so in found if is_so]
-    down = [cosine for cosine, is_so in found if not is_so]
-    if up and down:
-        won = sum((a > b) + (a == b) / 2 for a in up for b in down)
-        assert area(values, relevant) == pytest.approx(won / (len(up) * len(down)))
-    assert 0 <= calibration_error(probabilities, relevant) <= 1
-    assert calibration_error(np.full(len(found), 0.5), relevant) == pytest.approx(abs(relevant.mean() - 0.5))
+names = st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), max_size=20)
 
 
-@given(
-    st.floats(0, 1e9),
-    st.floats(-1e9, 1e9),
-    st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), max_size=20),
-    st.integers(1, 10**9),
-    st.none() | st.floats(0, 1),
-)
+@given(st.floats(0, 1e9), st.floats(-1e9, 1e9), names, st.integers(1, 10**9), st.none() | st.floats(0, 1))
 def test_a_curve_comes_back_from_json(slope, intercept, name, count, auc):
     figures = confidence.CurveFigures(ece=0.1, ece_base=0.2, brier=0.3, brier_base=0.4, auc=auc, auc_cosine=auc)
     made = curve(slope, intercept, identity_key=name, model=name, pairs=count, figures=figures)
@@ -404,9 +391,8 @@ def test_refused_curves_unknown_evidence_and_the_words_of_support():
     known = confidence.SupportCurve(1.0, {"words": 2.0, "nearness": -0.5})
     assert known.logit(confidence.Evidence(words=3, nearness=2, overlap=0.5)) == pytest.approx(1 + 6 - 1)
     assert known.logit(confidence.Evidence(words=3)) is None
-    assert [
-        confidence.support_of(confidence.Evidence(words=words), None, coverage=0.5, chunks=10) for words in (0, 1, 2)
-    ] == ORDER
+    evidence = [confidence.Evidence(words=words) for words in (0, 1, 2)]
+    assert [confidence.support_of(one, None, coverage=0.5, chunks=10) for one in evidence] == ORDER
     assert confidence.support_of(confidence.Evidence(words=0), None, coverage=0.09, chunks=1) == "unlikely"
     assert list(confidence.WORDS.weights) == ["words"]
     for curves in confidence.CURVES.values():

@@ -39,7 +39,7 @@ def is_same_but_blanks(text, original):
 
 @pytest.mark.slow
 @given(documents(), st.data())
-def test_passages_are_the_documents_characters_each_once(found, data):
+def test_passages_are_the_documents_characters_each_once_and_all_chunks_are_one(found, data):
     chunks = [chunk for document in found for chunk in document.chunks]
     kept = data.draw(st.lists(st.sampled_from(chunks), unique_by=lambda chunk: chunk.key)) if chunks else []
     passages = joined(kept)
@@ -55,19 +55,10 @@ def test_passages_are_the_documents_characters_each_once(found, data):
         # In the order of the document, apart from each other.
         assert ends.get(document.name, -1) < passage.char_start
         ends[document.name] = passage.char_end
-
-
-@pytest.mark.slow
-@given(documents())
-def test_all_chunks_of_a_document_are_one_passage(found):
     for document in found:
         passages = joined(document.chunks)
-        breaks = [
-            document.text[one.char_end : other.char_start]
-            for one, other in pairwise(document.chunks)
-            if other.char_start - one.char_end > 100
-        ]
-        assert len(passages) == (1 + len(breaks) if document.chunks else 0)
+        breaks = sum(other.char_start - one.char_end > 100 for one, other in pairwise(document.chunks))
+        assert len(passages) == (1 + breaks if document.chunks else 0)
 
 
 def test_chunks_headings_and_near_duplicates_by_hand():
@@ -83,35 +74,25 @@ def test_chunks_headings_and_near_duplicates_by_hand():
     longer = replace(two, text="something else, stored in its place, of another length")
     assert [passage.text for passage in joined([one, longer, three])] == [one.text, longer.text, three.text]
     assert [passage.char_start for passage in joined([longer])] == [None]
-    overlapping = PlacedChunk((DOCUMENT, "b"), 1, "cdX", char_start=2, char_end=5)
-    apart = joined(
-        [PlacedChunk((DOCUMENT, "a"), 0, "abcd", char_start=0, char_end=4), replace(overlapping, text="XXX")]
-    )
-    assert [passage.text for passage in apart] == ["abcd", "XXX"]
+    overlapping = PlacedChunk((DOCUMENT, "b"), 1, "XXX", char_start=2, char_end=5)
+    first = PlacedChunk((DOCUMENT, "a"), 0, "abcd", char_start=0, char_end=4)
+    assert [passage.text for passage in joined([first, overlapping])] == ["abcd", "XXX"]
     chunks = [PlacedChunk((uuid.UUID(int=n), f"d{n}"), 0, f"text {n}") for n in range(3)]
-    assert [(one.text, one.char_start, one.char_end) for one in joined(chunks)] == [
-        (f"text {n}", None, None) for n in range(3)
-    ]
+    found = [(one.text, one.char_start, one.char_end) for one in joined(chunks)]
+    assert found == [(f"text {n}", None, None) for n in range(3)]
     document = stored(0, "one two three\n\n" * 30, "markdown", SETTINGS)
     hits = [hit_of(chunk, rank) for rank, chunk in enumerate(document.chunks[:3], 1)]
     chunks = [document.chunks[0], replace(document.chunks[1], text="another text")]
     assert [one.hit for one in placed(hits, chunks, Around())] == hits[:1]
+    expected = [(1, "Keys", 1), (2, "Rotation", 5), (3, "Tools", 9), (2, "Rotation", 13), (1, "Locks", 17)]
     for settings in [ChunkSettings(16, 0, 0), ChunkSettings(500, 50, 32)]:
         headings = headings_of(chunks_of(PAGE, "markdown", settings), "markdown")
-        assert [(one.level, one.title, one.line) for one in headings] == [
-            (1, "Keys", 1), (2, "Rotation", 5), (3, "Tools", 9), (2, "Rotation", 13), (1, "Locks", 17),
-            (2, "Doors", 19),
-        ]  # fmt: skip
-    chunks = [
-        StoredChunk("One.", id="a", heading_path=("Keys",)),
-        StoredChunk("Two.", id="b", heading_path=("Keys", "Rotation")),
-        StoredChunk("Three.", id="c", heading_path=("Keys", "Rotation")),
-    ]
-    found = headings_of(chunks, "markdown")
-    assert [(one.level, one.title, one.line, one.chunk_ids) for one in found] == [
-        (1, "Keys", None, ("a",)),
-        (2, "Rotation", None, ("b", "c")),
-    ]
+        assert [(one.level, one.title, one.line) for one in headings] == [*expected, (2, "Doors", 19)]
+    paths = (("Keys",), ("Keys", "Rotation"), ("Keys", "Rotation"))
+    texts = zip(("One.", "Two.", "Three."), "abc", paths, strict=True)
+    chunks = [StoredChunk(text, id=name, heading_path=path) for text, name, path in texts]
+    found = [(one.level, one.title, one.line, one.chunk_ids) for one in headings_of(chunks, "markdown")]
+    assert found == [(1, "Keys", None, ("a",)), (2, "Rotation", None, ("b", "c"))]
     assert text_of(chunks) == "One.\n\nTwo.\n\nThree."
     hits = [SearchResult("t", id=str(n), fused_score=1 - n / 10) for n in range(6)]
     same = {hit.id: np.ones(2, dtype=np.float32) for hit in hits}
@@ -156,21 +137,6 @@ def slow_around(hit, hits, chunks, around):
     return ids - {hit.id}
 
 
-@pytest.mark.slow
-@given(searches(), AROUND)
-def test_neighbours_sections_and_parents(found, around):
-    stored_documents, hits = found
-    everything = [chunk for document in stored_documents for chunk in document.chunks]
-    for chunks in (everything, near(stored_documents, hits, around)):  # what is read is enough
-        made = placed(hits, chunks, around)
-        assert [one.hit for one in made] == hits
-        for one in made:
-            assert one.chunk.key[1] == one.hit.id
-            ids = [chunk.key[1] for chunk in one.around]
-            assert len(ids) == len(set(ids))
-            assert set(ids) == slow_around(one.hit, hits, everything, around)
-
-
 def slow_reduction(hits, share):
     kept = []
     for hit in hits:
@@ -192,19 +158,21 @@ def slow_reduction(hits, share):
 
 
 @pytest.mark.slow
-@given(searches(), st.sampled_from([0.01, 0.3, 0.5, 0.9, 1.0]))
-def test_near_duplicates_against_a_slow_twin(found, share):
-    _, hits = found
+@given(searches(), AROUND, st.sampled_from([0.01, 0.3, 0.5, 0.9, 1.0]), st.integers(1, 4))
+def test_surroundings_near_duplicates_and_hits_of_a_document_against_slow_twins(found, around, share, count):
+    stored_documents, hits = found
+    everything = [chunk for document in stored_documents for chunk in document.chunks]
+    for chunks in (everything, near(stored_documents, hits, around)):  # what is read is enough
+        made = placed(hits, chunks, around)
+        assert [one.hit for one in made] == hits
+        for one in made:
+            assert one.chunk.key[1] == one.hit.id
+            ids = [chunk.key[1] for chunk in one.around]
+            assert len(ids) == len(set(ids))
+            assert set(ids) == slow_around(one.hit, hits, everything, around)
     assert steps.without_near_duplicates(hits, share) == slow_reduction(hits, share)
-
-
-@pytest.mark.slow
-@given(searches(), st.integers(1, 4))
-def test_hits_of_a_document_are_counted(found, count):
-    _, hits = found
-    expected = [
-        hit for n, hit in enumerate(hits) if sum(one.source_document == hit.source_document for one in hits[:n]) < count
-    ]
+    names = [hit.source_document for hit in hits]
+    expected = [hit for n, hit in enumerate(hits) if names[:n].count(hit.source_document) < count]
     assert steps.at_most_per_document(hits, count) == expected
 
 
@@ -243,39 +211,18 @@ def test_diversity_against_a_slow_twin(found, diversity):
         assert gains[chosen[turn].id] >= max(gains.values()) - 1e-9
 
 
-PAGE = """# Keys
-
-About keys.
-
-## Rotation
-
-Rotate a key every ninety days.
-
-### Tools
-
-The vault.
-
-## Rotation
-
-Once more.
-
-# Locks
-
-## Doors
-
-Closed.
-"""
+PAGE = (
+    "# Keys\n\nAbout keys.\n\n## Rotation\n\nRotate a key every ninety days.\n\n### Tools\n\nThe vault.\n\n"
+    "## Rotation\n\nOnce more.\n\n# Locks\n\n## Doors\n\nClosed.\n"
+)
 
 
 def chunks_of(text, structure, settings):
-    chunks = Chunker(WordCounter(), settings).cut(text, structure).chunks
+    names = ("heading_path", "char_start", "char_end", "line")
     return [
-        StoredChunk(
-            chunk.text, id=str(chunk.chunk_no), heading_path=chunk.heading_path, char_start=chunk.char_start,
-            char_end=chunk.char_end, line=chunk.line,
-        )
-        for chunk in chunks
-    ]  # fmt: skip
+        StoredChunk(chunk.text, id=str(chunk.chunk_no), **{name: getattr(chunk, name) for name in names})
+        for chunk in Chunker(WordCounter(), settings).cut(text, structure).chunks
+    ]
 
 
 CUTTINGS = st.sampled_from([ChunkSettings(16, 0, 0), ChunkSettings(16, 7, 8), ChunkSettings(500, 50, 32)])
@@ -298,10 +245,8 @@ CONFIDENCES = st.one_of(st.none(), st.sampled_from([0.0, 0.25, 0.5, 1.0]))
 
 
 def hits(prefix, confidences):
-    return [
-        SearchResult(f"{prefix} {n}", {"n": n}, id=f"{n:02}", rank=n + 1, confidence=one)
-        for n, one in enumerate(confidences)
-    ]
+    numbered = enumerate(confidences)
+    return [SearchResult(f"{prefix} {n}", {"n": n}, id=f"{n:02}", rank=n + 1, confidence=one) for n, one in numbered]
 
 
 ANSWERS = st.dictionaries(st.sampled_from(["a", "b", "c", "d"]), st.lists(CONFIDENCES, max_size=6), max_size=4)
@@ -314,9 +259,8 @@ def test_all_hits_come_once_in_an_order_that_only_they_decide(answers):
     again, _ = steps.merged(dict(reversed(given_hits.items())))
     assert found == again
     assert [hit.rank for hit in found] == list(range(1, len(found) + 1))
-    assert {(hit.collection, hit.id) for hit in found} == {
-        (name, hit.id) for name, own in given_hits.items() for hit in own
-    }
+    every = {(name, hit.id) for name, own in given_hits.items() for hit in own}
+    assert {(hit.collection, hit.id) for hit in found} == every
     for hit in found:
         own = given_hits[hit.collection][hit.collection_rank - 1]
         same = {one.name for one in fields(own)} - {"rank"}
@@ -334,11 +278,10 @@ def test_places_are_taken_in_turn(lengths):
     assert all(hit.merge_score == 1 / (60 + hit.collection_rank) for hit in found)
 
 
-@given(
-    answers=st.dictionaries(
-        st.sampled_from(["a", "b", "c"]), st.lists(st.sampled_from([0.0, 0.3, 0.3, 0.9]), min_size=1)
-    )
-)
+SURE = st.lists(st.sampled_from([0.0, 0.3, 0.3, 0.9]), min_size=1)
+
+
+@given(answers=st.dictionaries(st.sampled_from(["a", "b", "c"]), SURE))
 def test_confidences_order_where_every_hit_has_one(answers):
     found, _ = steps.merged({name: hits(name, one) for name, one in answers.items()})
     keys = [(-hit.merge_score, hit.collection, hit.id) for hit in found]
@@ -376,9 +319,8 @@ def test_steps_are_taken_in_their_order_and_wrong_ones_named():
     # Chunks of one document that overlap are no duplicates; those of the same document elsewhere are.
     key = "0" * 32 + "-" + "1" * 16
     answers = {name: [SearchResult(LONG, id=key, char_start=0, char_end=len(LONG))] for name in ("a", "b")}
-    assert [
-        hit.collection for hit in asyncio.run(steps.taken(steps.merged(answers)[0], [steps.no_near_duplicates()]))
-    ] == ["a"]
+    left = asyncio.run(steps.taken(steps.merged(answers)[0], [steps.no_near_duplicates()]))
+    assert [hit.collection for hit in left] == ["a"]
     for step, message in [
         (lambda _: None, "must return a list of hits; got NoneType"),
         (lambda _: "hits", "must return a list of hits; got str"),

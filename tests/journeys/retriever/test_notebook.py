@@ -7,8 +7,7 @@ import sys
 import pytest
 
 from tests.support.folders import ROOT
-from tests.unit.test_display import Elements
-from tests.unit.test_progress import Progresses
+from tests.unit.test_display import Elements, Progresses
 
 CELLS = (
     "import semlex, semlex.testing\nfrom semlex import Document, SyncRetriever, connect",
