@@ -169,7 +169,7 @@ def test_marks_are_those_of_the_excerpt(content, places):
     assert Elements(f"<p>{marked(excerpt, plain)}</p>").open == []
 
 
-# --- bars of progress --------------------------------------------------------------------------------------------------
+# --- bars of progress -------------------------------------------------------------------------------------------------
 
 counts = st.integers(0, 10**9)
 steps = st.builds(Progress, st.text(max_size=20), counts, st.none() | counts, st.just("rows"))

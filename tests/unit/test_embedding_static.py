@@ -1,10 +1,12 @@
 """Static embeddings, and what every embedder has: keys, checked vectors, counts of cut texts."""
 
 import math
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -27,9 +29,8 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=200)
 
 @pytest.fixture(scope="module")
 def embedder():
-    loaded = StaticEmbedder()
-    yield loaded
-    loaded.close()
+    with closing(StaticEmbedder()) as loaded:
+        yield loaded
 
 
 @pytest.fixture(scope="module")
@@ -147,10 +148,7 @@ def test_identity_and_models_that_are_not_there(embedder, tiny_folder, tmp_path)
     assert embedder.counter_name == "tokenizer/93248f2a9ec36c7b"
     tiny = StaticEmbedder(str(tiny_folder))
     assert tiny.identity.key.startswith("tiny@sha256:")
-    copy = tmp_path / "elsewhere" / "tiny"
-    copy.mkdir(parents=True)
-    for file in tiny_folder.iterdir():
-        (copy / file.name).write_bytes(file.read_bytes())
+    copy = shutil.copytree(tiny_folder, tmp_path / "elsewhere" / "tiny")
     assert StaticEmbedder(str(copy)).identity.key == tiny.identity.key
     content = (copy / "model.safetensors").read_bytes()
     (copy / "model.safetensors").write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
@@ -240,22 +238,14 @@ def test_a_notebook_without_widgets_is_told_nothing_of_them(tiny_folder):
 
 def test_keys_and_vectors():
     base = EmbedderIdentity("org/model", "abc", 64, "task", "last-token", normalised=True)
-    variants = [
-        EmbedderIdentity("org/other", "abc", 64, "task", "last-token", normalised=True),
-        EmbedderIdentity("org/model", "abd", 64, "task", "last-token", normalised=True),
-        EmbedderIdentity("org/model", "abc", 32, "task", "last-token", normalised=True),
-        EmbedderIdentity("org/model", "abc", 64, "other task", "last-token", normalised=True),
-        EmbedderIdentity("org/model", "abc", 64, None, "last-token", normalised=True),
-        EmbedderIdentity("org/model", "abc", 64, "task", "mean", normalised=True),
-        EmbedderIdentity("org/model", "abc", 64, "task", "last-token", normalised=False),
-    ]
+    changes = [("model", "org/other"), ("revision", "abd"), ("dimensions", 32), ("instruction", "other task")]
+    changes += [("instruction", None), ("pooling", "mean"), ("normalised", False)]
+    variants = [replace(base, **{name: value}) for name, value in changes]
     assert len({identity.key for identity in [base, *variants]}) == len(variants) + 1
     # Stored with collections: a change here makes every stored collection another model's.
     assert base.key == "org/model@abc/64/last-token/unit/task:0ebb429fa86d"
-    vectors = np.asfortranarray(np.eye(3, dtype=np.float64))
-    checked = check_vectors(vectors, rows=3, dimensions=3, model="m")
-    assert checked.dtype == np.float32
-    assert checked.flags.c_contiguous
+    checked = check_vectors(np.asfortranarray(np.eye(3, dtype=np.float64)), rows=3, dimensions=3, model="m")
+    assert (checked.dtype, checked.flags.c_contiguous) == (np.float32, True)
     raw = np.array([[2.0, 0.0]], dtype=np.float32)
     assert np.array_equal(check_vectors(raw, rows=1, dimensions=2, model="m", normalised=False), raw)
     for vectors, error, message in [
@@ -271,14 +261,11 @@ def test_keys_and_vectors():
             check_vectors(np.array(vectors, dtype=np.float32), rows=2, dimensions=2, model="m")
 
 
-def test_nothing_is_said_while_nothing_is_cut(caplog):
+def test_cut_texts_are_told_enough_and_not_too_much(caplog):
     texts = CutTexts("texts", "org/model")
     texts.add(0, 0, "max_length=128 tokens")
     texts.add(20, 0, "max_length=128 tokens")
     assert (texts.count, caplog.messages) == (0, [])
-
-
-def test_cut_texts_are_told_enough_and_not_too_much(caplog):
     texts = CutTexts("texts", "org/model")
     for _ in range(60):
         texts.add(40, 20, "max_length=128 tokens")
@@ -287,13 +274,10 @@ def test_cut_texts_are_told_enough_and_not_too_much(caplog):
         f"{found} texts for org/model so far did not fit into max_length=128 tokens and were cut"
         for found in ("20 of 40", "200 of 400")
     ]
-
-
-def test_ten_times_the_first_is_reached_only_by_texts_that_are_cut(caplog):
+    caplog.clear()
     texts = CutTexts("texts", "org/model")
-    texts.add(1, 1, "x")
-    texts.add(8, 8, "x")
-    texts.add(1_000, 0, "x")
+    for found, cut in ((1, 1), (8, 8), (1_000, 0)):  # ten times the first is reached only by texts that are cut
+        texts.add(found, cut, "x")
     assert len(caplog.messages) == 1
     texts.add(1, 1, "x")
     assert caplog.messages[1].startswith("10 of 1010 texts")

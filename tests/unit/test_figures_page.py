@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from types import ModuleType
+from types import SimpleNamespace
 
 import pytest
 
@@ -37,12 +37,7 @@ def bench(results, monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
     def run(work, *options):
-        module = ModuleType("benches.rrf")
-
-        def of_module(bench, *, quick, state):
-            work(bench)
-
-        module.run = of_module
+        module = SimpleNamespace(run=lambda bench, *, quick, state: work(bench))  # noqa: PLW0108 - of these options
         monkeypatch.setitem(sys.modules, "benches.rrf", module)
         return __main__.main(["rrf", *options])
 
@@ -91,20 +86,32 @@ def test_what_is_kept_is_complete_and_shown():
             assert figure == Figure.judged(*given, unit=figure.unit, bar=figure.bar, better=figure.better)
 
 
-def test_a_run_is_kept_and_shown(results, bench):
+def test_a_run_is_kept_and_shown_and_values_that_are_no_numbers_are_null(results, bench):
     assert bench(lambda bench: bench.at_most("time", 1.5, unit="ms", bar=1)) == 1
     (run,) = kept_runs.read("rrf")
     assert (run.variant, run.command, run.taken) == ("full", "./x bench rrf", "by the bench")
     assert "| time | 1.5 ms | ≤ 1 ms | not met |" in figures.PAGE.read_text(encoding="utf-8")
     assert [path.name for path in results.iterdir()] == ["rrf.json"]
+    for number in (NAN, float("inf"), -float("inf")):  # becomes null and comes back
+
+        def work(bench, number=number):
+            bench.at_least("x", 1, unit="", bar=None)
+            bench.at_most("y", number, unit="", bar=1)
+
+        assert bench(work) == 0
+        ((stored),) = json.loads((results / "rrf.json").read_text(encoding="utf-8"))
+        none = dict.fromkeys(("ours", "baseline", "ratio", "met"))
+        assert stored["figures"]["y"] == {**none, "unit": "", "bar": 1, "better": "lower"}
+        (run,) = kept_runs.read("rrf")
+        assert run.figures["y"] == Figure(None, None, None, "", 1, "lower", None)
+        assert "| y | not measured |" in figures.page()
 
 
 def test_runs_replace_those_of_their_variant_and_quick_ones_no_full_one(bench, monkeypatch):
     bench(value(1))
-    bench(value(2), "--quick")
-    assert kept() == {"full": 1}
-    bench(value(3), "--no-keep")
-    assert kept() == {"full": 1}
+    for number, option in ((2, "--quick"), (3, "--no-keep")):
+        bench(value(number), option)
+        assert kept() == {"full": 1}
     bench(value(1))
     bench(value(2), "--quick", "--keep")
     monkeypatch.setenv("SEMLEX_BENCH_LAYERS", "1")
@@ -152,22 +159,6 @@ def test_a_file_that_cannot_be_written_stays_as_it_was(results, bench, monkeypat
             bench(value(2))
     assert kept() == {"full": 1}
     assert [path.name for path in results.iterdir()] == ["rrf.json"]
-
-
-@pytest.mark.parametrize("number", [NAN, float("inf"), -float("inf")])
-def test_values_that_are_no_numbers_become_null_and_come_back(results, bench, number):
-    def work(bench):
-        bench.at_least("x", 1, unit="", bar=None)
-        bench.at_most("y", number, unit="", bar=1)
-
-    assert bench(work) == 0
-    ((stored),) = json.loads((results / "rrf.json").read_text(encoding="utf-8"))
-    assert stored["figures"]["y"] == {
-        "ours": None, "baseline": None, "ratio": None, "unit": "", "bar": 1, "better": "lower", "met": None,
-    }  # fmt: skip
-    (run,) = kept_runs.read("rrf")
-    assert run.figures["y"] == Figure(None, None, None, "", 1, "lower", None)
-    assert "| y | not measured |" in figures.page()
 
 
 def test_commits_bars_and_commands(monkeypatch, bench):
