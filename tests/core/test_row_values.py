@@ -1,22 +1,32 @@
-"""Every refusal of the encoder: where, under which code; and that nothing of the value is in the message."""
+"""What the core refuses of values of rows, when it judges or encodes them: where, under which code, in which words."""
 
+import enum
 import json
 import math
 import re
+import sys
 import threading
 import uuid
+from collections import OrderedDict
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from semlex._core import ERROR_CODES, CopyEncoder, decode_copy, decode_copy_buffers, validate_identifier, validate_rows
+from semlex._core import (
+    ERROR_CODES,
+    CopyEncoder,
+    decode_copy,
+    decode_copy_buffers,
+    to_json,
+    validate_identifier,
+    validate_rows,
+)
 from semlex.errors import ValidationError
-from tests.support.refused_rows import nested, refusals
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 SURROGATE = "ab\ud800"
@@ -30,74 +40,51 @@ def float32(*values):
     return np.array(values, dtype=np.float32)
 
 
+def nested(depth):
+    value = []
+    for _ in range(depth - 1):
+        value = [value]
+    return value
+
+
+def refusals(call, *arguments):
+    """(row, field, code) of all errors that the call raises."""
+    with pytest.raises(ValidationError) as caught:
+        call(*arguments)
+    return [(error.row, error.field, error.code) for error in caught.value.errors]
+
+
 BAD_VALUES = [
-    ("int2", 2**15, "out_of_range"),
-    ("int2", -(2**15) - 1, "out_of_range"),
-    ("int4", 2**31, "out_of_range"),
-    ("int8", 2**63, "out_of_range"),
-    ("int8", -(1 << 10_000), "out_of_range"),
-    ("int4", True, "wrong_type"),
-    ("int4", 1.0, "wrong_type"),
-    ("int4", "1", "wrong_type"),
-    ("float4", 1e39, "out_of_range"),
-    ("float8", 2**53 + 1, "out_of_range"),
-    ("float8", False, "wrong_type"),
-    ("float8", "1", "wrong_type"),
-    ("float8", Decimal("0.1"), "wrong_type"),
-    ("float4", Fraction(1, 3), "wrong_type"),
-    ("float8", np.int64(2**53 + 1), "out_of_range"),
-    ("bool", 1, "wrong_type"),
-    ("text", "a\0", "nul"),
-    ("text", SURROGATE, "lone_surrogate"),
-    ("text", b"a", "wrong_type"),
-    ("bytea", "a", "wrong_type"),
-    ("uuid", b"short", "wrong_type"),
-    ("uuid", "0" * 32, "wrong_type"),
-    ("timestamptz", datetime(2026, 1, 2), "naive_timestamp"),  # noqa: DTZ001
-    ("timestamptz", datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=5))), "out_of_range"),
-    ("timestamptz", datetime(9999, 12, 31, 23, tzinfo=timezone(timedelta(hours=-5))), "out_of_range"),
-    ("timestamptz", "2026-01-02", "wrong_type"),
-    ("jsonb", {"a": math.nan}, "not_finite"),
-    ("jsonb", {"a": -math.inf}, "not_finite"),
-    ("jsonb", {"a\0": 1}, "nul"),
-    ("jsonb", ["\0"], "nul"),
-    ("jsonb", {SURROGATE: 1}, "lone_surrogate"),
-    ("jsonb", {"a": SURROGATE}, "lone_surrogate"),
-    ("jsonb", {1: 2}, "key_not_string"),
-    ("jsonb", {"a": {1, 2}}, "unsupported_type"),
-    ("jsonb", NOW, "unsupported_type"),
-    ("jsonb", nested(65), "too_deep"),
-    ("jsonb", nested(100_000), "too_deep"),
-    ("jsonb", "x" * 2**20, "too_long"),
-    ("jsonb", 10**4300, "out_of_range"),
-    ("jsonb", -(10**4300), "out_of_range"),
-    ("vector", [1.0, 2.0], "wrong_type"),
-    ("vector", np.ones(3), "wrong_dtype"),
-    ("vector", np.ones((1, 3), np.float32), "wrong_shape"),
-    ("vector", np.ones(6, np.float32)[::2], "wrong_layout"),
-    ("vector", np.ones(0, np.float32), "wrong_dimension"),
-    ("halfvec", np.ones(16_001, np.float32), "wrong_dimension"),
-    ("bit", "012", "not_binary"),
-    ("bit", 5, "wrong_type"),
-    ("text[]", "ab", "wrong_type"),
-    ("text[]", ["a", None, "\0"], "nul"),
-    ("text[]", ["a", SURROGATE], "lone_surrogate"),
-    ("int2[]", [1, 40_000], "out_of_range"),
-    ("uuid[]", [uuid.UUID(int=1), 1], "wrong_type"),
-    ("sparsevec", 3, "wrong_type"),
-    ("sparsevec", (int32(1, 1), float32(1, 1)), "not_ascending"),
-    ("sparsevec", (int32(2, 1), float32(1, 1)), "not_ascending"),
-    ("sparsevec", (int32(-1), float32(1)), "out_of_range"),
-    ("sparsevec", (int32(9), float32(1)), "out_of_range"),
-    ("sparsevec", (int32(1), float32(0)), "zero_value"),
-    ("sparsevec", (int32(1), float32(math.nan)), "not_finite"),
-    ("sparsevec", (int32(1, 2), float32(1)), "wrong_dimension"),
-    ("sparsevec", (np.array([1]), float32(1)), "wrong_dtype"),
-]
+    ("int2", "out_of_range", 2**15, -(2**15) - 1), ("int4", "out_of_range", 2**31),
+    ("int8", "out_of_range", 2**63, -(1 << 10_000)), ("int4", "wrong_type", True, 1.0, "1"),
+    ("float4", "out_of_range", 1e39), ("float8", "out_of_range", 2**53 + 1, np.int64(2**53 + 1)),
+    ("float8", "wrong_type", False, "1", Decimal("0.1")), ("float4", "wrong_type", Fraction(1, 3)),
+    ("bool", "wrong_type", 1), ("text", "nul", "a\0"), ("text", "lone_surrogate", SURROGATE),
+    ("text", "wrong_type", b"a"), ("bytea", "wrong_type", "a"), ("uuid", "wrong_type", b"short", "0" * 32),
+    ("timestamptz", "naive_timestamp", datetime(2026, 1, 2)),  # noqa: DTZ001
+    ("timestamptz", "out_of_range", datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=5)))),
+    ("timestamptz", "out_of_range", datetime(9999, 12, 31, 23, tzinfo=timezone(timedelta(hours=-5)))),
+    ("timestamptz", "wrong_type", "2026-01-02"),
+    ("jsonb", "not_finite", {"a": math.nan}, {"a": -math.inf}), ("jsonb", "nul", {"a\0": 1}, ["\0"]),
+    ("jsonb", "lone_surrogate", {SURROGATE: 1}, {"a": SURROGATE}), ("jsonb", "key_not_string", {1: 2}),
+    ("jsonb", "unsupported_type", {"a": {1, 2}}, NOW), ("jsonb", "too_deep", nested(65), nested(100_000)),
+    ("jsonb", "too_long", "x" * 2**20), ("jsonb", "out_of_range", 10**4300, -(10**4300)),
+    ("vector", "wrong_type", [1.0, 2.0]), ("vector", "wrong_dtype", np.ones(3)),
+    ("vector", "wrong_shape", np.ones((1, 3), np.float32)), ("vector", "wrong_layout", np.ones(6, np.float32)[::2]),
+    ("vector", "wrong_dimension", np.ones(0, np.float32)), ("halfvec", "wrong_dimension", np.ones(16_001, np.float32)),
+    ("bit", "not_binary", "012"), ("bit", "wrong_type", 5), ("text[]", "wrong_type", "ab"),
+    ("text[]", "nul", ["a", None, "\0"]), ("text[]", "lone_surrogate", ["a", SURROGATE]),
+    ("int2[]", "out_of_range", [1, 40_000]), ("uuid[]", "wrong_type", [uuid.UUID(int=1), 1]),
+    ("sparsevec", "wrong_type", 3), ("sparsevec", "wrong_dtype", (np.array([1]), float32(1))),
+    ("sparsevec", "not_ascending", (int32(1, 1), float32(1, 1)), (int32(2, 1), float32(1, 1))),
+    ("sparsevec", "out_of_range", (int32(-1), float32(1)), (int32(9), float32(1))),
+    ("sparsevec", "zero_value", (int32(1), float32(0))), ("sparsevec", "not_finite", (int32(1), float32(math.nan))),
+    ("sparsevec", "wrong_dimension", (int32(1, 2), float32(1))),
+]  # fmt: skip
 
 
 def test_bad_values_are_refused_at_their_places_and_again_when_copied():
-    for kind, value, code in BAD_VALUES:
+    for kind, code, value in [(kind, code, value) for kind, code, *values in BAD_VALUES for value in values]:
         data = [None, value, None]
         columns = [("good", "text", ["a", "b", "c"]), ("bad", kind, (9, data) if kind == "sparsevec" else data)]
         with pytest.raises(ValidationError) as caught:
@@ -181,8 +168,8 @@ def test_arrays_and_types_are_checked_like_lists():
     assert column[0].tolist() == [65504.0, 65504.0, -65504.0]
     values = [np.float32(0.5), np.float64(0.1), np.float16(2), np.int64(3), 4, 0.5]
     assert decode_copy(written([("n", "float8", values)]), ["float8"]) == [[0.5, 0.1, 2.0, 3.0, 4.0, 0.5]]
-    assert refusals(decode_copy, b"", ["json"]) == [(-1, "json", "unknown_type")]
-    assert refusals(decode_copy_buffers, b"", ["json"]) == [(-1, "json", "unknown_type")]
+    for decode in (decode_copy, decode_copy_buffers):
+        assert refusals(decode, b"", ["json"]) == [(-1, "json", "unknown_type")]
     with pytest.raises(TypeError, match="sparsevec"):
         decode_copy_buffers(written([("s", "text", [])]), ["sparsevec"])
 
@@ -199,10 +186,9 @@ def test_messages_are_complete_and_hold_no_value():
         (2, "third", "b", "wrong_type"),
     ]  # fmt: skip
     secret = "sEcReT"  # noqa: S105
-    kinds = {
-        "text": secret + "\0", "text[]": [secret + "\ud800"], "jsonb": {secret: {secret}}, "bit": secret, "int2": 123456
-    }  # fmt: skip
-    columns = [(kind, kind, [value]) for kind, value in kinds.items()] + [("d", "jsonb", [{secret + "\0": secret}])]
+    kinds = {"text": secret + "\0", "text[]": [secret + "\ud800"], "jsonb": {secret: {secret}}, "bit": secret}
+    columns = [(kind, kind, [value]) for kind, value in {**kinds, "int2": 123456}.items()]
+    columns.append(("d", "jsonb", [{secret + "\0": secret}]))
     with pytest.raises(ValidationError) as caught:
         CopyEncoder(columns)
     assert len(caught.value.errors) == len(columns)
@@ -210,17 +196,12 @@ def test_messages_are_complete_and_hold_no_value():
     messages = f"{caught.value}{caught.value.errors!r}{others!r}"
     assert secret not in messages
     assert "123456" not in messages
-    reached = {code for *_, code in BAD_VALUES + BAD_ARGUMENTS}
-    reached |= {
-        error[3]
-        for fields in (
-            [("v", "vector", float32([0], [1e-30]), {"dimension": 1})],
-            [("t", "text", ["", None], {"min_chars": 1})],
-            [("i", "id", [""], None)],
-            [("a", "text", [], None), ("b", "text", [""], None)],
-        )
-        for error in validate_rows(fields, None)
-    }
+    reached = {code for _, code, *_ in BAD_VALUES} | {code for *_, code in BAD_ARGUMENTS}
+    for fields in (
+        [("v", "vector", float32([0], [1e-30]), {"dimension": 1})], [("t", "text", ["", None], {"min_chars": 1})],
+        [("i", "id", [""], None)], [("a", "text", [], None), ("b", "text", [""], None)],
+    ):  # fmt: skip
+        reached |= {error[3] for error in validate_rows(fields, None)}
     reached |= {error[3] for error in validate_identifier("pg_!")}
     reached |= {code for *_, code in refusals(decode_copy, b"", [])}
     assert reached == set(ERROR_CODES)
@@ -247,10 +228,7 @@ def test_positions_and_buffers():
         (np.zeros(20, np.uint8), ValueError, "needs"),
         (fixed, ValueError, "buffer"),
         (np.zeros(1000, np.uint8)[::2], ValueError, "buffer"),
-        *(
-            (one, TypeError, "buffer: expected")
-            for one in (np.zeros(500), np.zeros((5, 100), np.uint8), bytearray(500))
-        ),
+        *((one, TypeError, "buffer: expected") for one in (np.zeros(500), shared, bytearray(500))),
     ):
         with pytest.raises(error, match=message):
             encoder.encode_into(wrong, 0)
@@ -302,7 +280,6 @@ def test_no_bytes_do_more_than_refuse(data, kind):
 
 
 def written(columns):
-    """The stream of columns."""
     buffer = np.empty(65_536, np.uint8)
     encoder = CopyEncoder(columns)
     place, pieces = 0, []
@@ -371,7 +348,6 @@ MOMENTS = st.none() | st.datetimes(timezones=st.sampled_from([UTC, timezone(time
 
 
 def encoded_times(moments):
-    """The stream, or the errors."""
     try:
         return written([("when", "timestamptz", moments)])
     except ValidationError as error:
@@ -383,3 +359,162 @@ def test_one_time_in_many_rows_is_a_time_in_each(moments, rows):
     same = [moments[row % len(moments)] for row in rows]
     apart = [moment and moment.replace() for moment in same]  # an object each
     assert encoded_times(same) == encoded_times(apart)
+
+
+# --- rows and names, judged before they are encoded -------------------------------------------------------------------
+
+F32_MIN, F32_MAX = float(np.finfo(np.float32).smallest_normal), float(np.finfo(np.float32).max)
+
+
+def vector_twin(values, dimension):
+    wrong = dimension not in (None, len(values)) or not 1 <= len(values) <= 16_000
+    codes = ["wrong_dimension"] if wrong else []
+    squares = math.fsum(value * value for value in values if math.isfinite(value))
+    if not all(map(math.isfinite, values)):
+        codes.append("not_finite")
+    elif values and not any(values):
+        codes.append("all_zero")
+    elif values and not F32_MIN <= squares <= F32_MAX:
+        codes.append("norm_out_of_range")
+    return codes
+
+
+COMPONENTS = st.floats(width=32) | st.sampled_from([0.0, 1e-30, 3e38, 1e-19, 1e19])
+
+
+@given(st.lists(st.lists(COMPONENTS, max_size=12), max_size=5), st.none() | st.integers(0, 12))
+def test_vectors_are_judged_as_by_the_twin(rows, dimension):
+    arrays = [np.array(row, dtype=np.float32) for row in rows]
+    limits = None if dimension is None else {"dimension": dimension}
+    found = validate_rows([("v", "vector", arrays, limits)], None)
+    expected = [
+        (row, code) for row, array in enumerate(arrays) for code in vector_twin(array.astype(float).tolist(), dimension)
+    ]
+    assert [(row, code) for row, _, _, code, _, _ in found] == expected
+    same = [array for array in arrays if len(array) == len(arrays[0])]
+    if same and len(same[0]):
+        dense = validate_rows([("v", "vector", np.stack(same), limits)], None)
+        assert dense == validate_rows([("v", "vector", same, limits)], None)
+
+
+def text_twin(text, min_chars, max_bytes):
+    checks = {
+        "nul": "\0" in text,
+        "too_short": len(text) < min_chars,
+        "too_long": len(text.encode("utf-8", "surrogatepass")) > max_bytes,
+    }
+    if any("\ud800" <= letter <= "\udfff" for letter in text):
+        return ["lone_surrogate"]
+    return [code for code, broken in checks.items() if broken]
+
+
+ODD_TEXTS = st.text(st.characters() | st.sampled_from("\0\ud800é漢🙂"), max_size=12)
+
+
+@given(st.lists(ODD_TEXTS), st.integers(0, 9), st.integers(0, 20))
+def test_texts_are_judged_as_by_the_twin(texts, min_chars, max_bytes):
+    limits = {"min_chars": min_chars, "max_bytes": max_bytes}
+    found = validate_rows([("t", "text", texts, limits)], None)
+    expected = [(row, code) for row, text in enumerate(texts) for code in text_twin(text, min_chars, max_bytes)]
+    assert [(row, code) for row, _, _, code, _, _ in found] == expected
+    for row, _, _, code, _, actual in found:
+        if code in {"nul", "lone_surrogate"}:
+            assert actual is not None
+            place = int(actual.removeprefix("character "))
+            assert texts[row][place] == "\0" or "\ud800" <= texts[row][place] <= "\udfff"
+
+
+def test_kinds_limits_and_json_at_its_bounds():
+    found = validate_rows([("a", "text", ["x", "y"], None), ("b", "text", ["x"], None)], ["1", "2"])
+    assert found == [(-1, None, "b", "length_differs", "2", "1")]  # one error of the call
+    assert validate_rows([("id", "id", ["i" * 512, "é" * 256], None)], None) == []
+    [error] = validate_rows([("id", "id", ["é" * 257], None)], None)
+    assert error[3:] == ("too_long", "512 bytes", "514 bytes")
+    for name, codes in (
+        ("pg_É" + "x" * 60, ["bad_identifier", "too_long", "reserved_name"]),
+        (SURROGATE, ["lone_surrogate"]),
+        (3, ["wrong_type"]),
+    ):
+        assert [error[3] for error in validate_identifier(name)] == codes
+    for kind, limits in [
+        ("json", None), ("text", {"max_chars": 5}), ("text", {"max_bytes": -1}), ("jsonb", {"max_depth": 65}),
+        ("jsonb", {"max_bytes": 2**30}), ("id", {1: 2}),
+    ]:  # fmt: skip
+        with pytest.raises(ValueError, match="field"):
+            validate_rows([("field", kind, ["a"], limits)], None)
+    fields = [
+        ("id", "id", ["a", "", "i" * 513, "n\0", SURROGATE, None, 7], None),
+        ("content", "text", ["ok", "x", None, "ok", "ok", "ok", b""], {"min_chars": 2, "max_bytes": 4}),
+        ("metadata", "jsonb", [{}, {"a": math.nan}, None, nested(65), [], {}, {}], {"nullable": True}),
+        ("made", "timestamptz", [NOW, NOW, NOW, datetime(2026, 1, 2), NOW, None, 3], None),  # noqa: DTZ001
+        ("half", "halfvec", float32([1], [1e-9], [65520], [0], [1], [1], [1]), {"dimension": 1}),
+    ]
+    found = validate_rows(fields, ["r0", "r1", "r2", "r3", "r4", "r5", "r" * 90])
+    expected = {
+        1: {"id": "blank", "content": "too_short", "metadata": "not_finite", "half": "all_zero"},  # as float16
+        2: {"id": "too_long", "content": "missing", "half": "out_of_range"},
+        3: {"id": "nul", "metadata": "too_deep", "made": "naive_timestamp", "half": "all_zero"},
+        4: {"id": "lone_surrogate"},
+        5: {"id": "missing", "made": "missing"},
+        6: {"id": "wrong_type", "content": "wrong_type", "made": "wrong_type"},
+    }
+    ids = {row: "r" * 80 if row == 6 else f"r{row}" for row in expected}
+    assert [one[:4] for one in found] == [(row, ids[row], *error) for row in ids for error in expected[row].items()]
+
+    class Level(enum.IntEnum):
+        HIGH = 3
+
+    class Huge(enum.IntEnum):
+        HIGH = 2**70
+
+    class Name(str):
+        __slots__ = ()
+
+    value = OrderedDict([(Name("b"), Level.HIGH), ("a", (np.float64(0.5), True, Huge.HIGH))])
+    assert to_json(value) == b'{"b":3,"a":[0.5,true,1180591620717411303424]}'
+    assert to_json(nested(64)) == b"[" * 64 + b"]" * 64
+    assert len(to_json("x" * (2**20 - 2))) == 2**20
+    assert to_json(10**4299) == b"1" + b"0" * 4299
+    cycle = {}
+    cycle["self"] = cycle
+    assert refusals(to_json, cycle) == [(-1, "value", "too_deep")]
+    assert refusals(to_json, np.float32(1)) == [(-1, "value", "unsupported_type")]
+
+
+@given(st.text(st.sampled_from("ab_09pgZ-é\n "), max_size=60) | st.from_regex(r"\A[a-z_][a-z0-9_]{40,50}\Z"))
+def test_identifiers_are_judged_as_by_the_twin(name):
+    good = re.fullmatch(r"[a-z_][a-z0-9_]{0,47}", name) is not None and not name.startswith("pg_")
+    assert (validate_identifier(name) == []) == good
+
+
+json_texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
+
+
+def json_values(*leaves):
+    leaf = st.one_of(st.none(), st.booleans(), st.integers(), json_texts, *leaves)
+    return st.recursive(leaf, lambda inner: st.lists(inner) | st.dictionaries(json_texts, inner))
+
+
+@given(json_values(st.floats(allow_nan=False, allow_infinity=False)))
+def test_json_reads_back(value):
+    assert repr(json.loads(to_json(value))) == repr(value)  # 1 is not 1.0, and -0.0 is not 0.0
+
+
+@given(st.floats(-1e16, 1e16, exclude_min=True, exclude_max=True))
+@example(2**49 + 0.25)
+@example(-(2**49) - 0.75)
+@example(2**46 + 0.125)
+@example(513 * 2**-20)
+@example(2.0**-24)
+@example(9007199254740991.0)
+@example(5e-324)
+@example(sys.float_info.min)
+def test_a_float_has_the_digits_that_python_shows(number):
+    """Of two decimals that are equally near the even one, too: a filter may name it."""
+    assert Decimal(to_json(number).decode()) == Decimal(repr(number))
+
+
+@given(json_values())
+def test_json_is_what_the_standard_library_writes(value):
+    """But for floats, whose exponents have more than one form."""
+    assert to_json(value) == json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
