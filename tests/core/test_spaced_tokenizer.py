@@ -16,19 +16,14 @@ from semlex import _core
 from semlex.embedding.static import WHEEL, WHEEL_TOKENIZER
 from semlex.models.files import ModelFolder
 from semlex.models.tokenizer import open_tokenizer
+from tests.core.test_tokenizer import MIXED, TEXT
 from tests.support import tokenizers_on_disk as on_disk
 from tests.support.tokenizer_twins import assert_equal, pair
 
 SPACES = ["▁", " ", "  ", "\n", "\t", "▁▁", " ▁", "\u00a0", "\u3000"]
 NAMES = ["<s>", "</s>", "<unk>", "<0x0A>", "<0x", "<s", "[CLS]"]
-TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
-ODD_TEXT = st.lists(
-    st.one_of(
-        st.sampled_from([*SPACES, *NAMES, *on_disk.WORDS, "🏽", "漢字", "\u0301"]),
-        *(st.text(pool, max_size=6) for pool in on_disk.POOLS),
-    ),
-    max_size=9,
-).map("".join)
+PIECES = [*SPACES, *NAMES, *on_disk.WORDS, "🏽", "漢字", "\u0301"]
+ODD_TEXT = st.lists(st.one_of(st.sampled_from(PIECES), *MIXED), max_size=9).map("".join)
 EDGES = [
     "", " ", "   ", "▁", "\n", "\t", "a", " a", "a ", "  a  b", "▁a▁ b", "\u0301", "e\u0301", "😀", "漢", "\u0378a",
     "\x00",
@@ -40,18 +35,21 @@ def wheel():
     return (Path(find_spec(WHEEL).submodule_search_locations[0]) / WHEEL_TOKENIZER[0]).read_bytes()
 
 
+MODEL = json.loads(on_disk.spaced_content())["model"]
+
+
+def edited(changes):
+    return on_disk.edited(changes, on_disk.spaced_content())
+
+
 FILES = {
     "wheel": wheel,
     "small": on_disk.spaced_content,
     "across spaces": lambda: on_disk.spaced_content(600, across_spaces=True),
-    "without merges": lambda: on_disk.edited({"model.merges": []}, on_disk.spaced_content()),
-    "reversed": lambda: on_disk.edited({"model.merges": merges()[::-1]}, on_disk.spaced_content()),
-    "twice": lambda: on_disk.edited({"model.merges": [*merges(), *merges()[::-1]]}, on_disk.spaced_content()),
+    "without merges": lambda: edited({"model.merges": []}),
+    "reversed": lambda: edited({"model.merges": MODEL["merges"][::-1]}),
+    "twice": lambda: edited({"model.merges": [*MODEL["merges"], *MODEL["merges"][::-1]]}),
 }
-
-
-def merges():
-    return json.loads(on_disk.spaced_content())["model"]["merges"]
 
 
 @pytest.fixture(scope="module", params=FILES)
@@ -61,10 +59,7 @@ def two(request):
 
 @pytest.fixture(scope="module", params=["wheel", "across spaces"])
 def two_as_text(request):
-    engines = pair(FILES[request.param]())
-    for engine in engines:
-        engine.read_special_tokens_as_text()
-    return engines
+    return pair(FILES[request.param](), as_text=True)
 
 
 def test_edges_pieces_without_end_and_ids(two):
@@ -137,15 +132,13 @@ def test_added_tokens():
         assert_equal(engines, ["".join(texts) for texts in itertools.product(parts, repeat=3)])
 
 
-def without(*tokens):
-    """The vocabulary without some tokens."""
-    vocabulary = json.loads(on_disk.spaced_content())["model"]["vocab"]
-    return {token: number for token, number in vocabulary.items() if token not in tokens}
+def without(token):
+    return {name: number for name, number in MODEL["vocab"].items() if name != token}
 
 
 def joined(left, right):
     """One merge, and what it needs."""
-    return {"model.vocab": {**without(), left + right: 1 << 20}, "model.merges": [[left, right]]}
+    return {"model.vocab": {**MODEL["vocab"], left + right: 1 << 20}, "model.merges": [[left, right]]}
 
 
 UNSUPPORTED = [
@@ -167,7 +160,7 @@ UNSUPPORTED = [
 def test_files_of_other_kinds_are_named(tmp_path, monkeypatch):
     for changes, reason in UNSUPPORTED:
         with pytest.raises(NotImplementedError, match=reason):
-            _core.BpeTokenizer(on_disk.edited(changes, on_disk.spaced_content()))
+            _core.BpeTokenizer(edited(changes))
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     (tmp_path / "tokenizer.json").write_bytes(on_disk.spaced_content())
     assert open_tokenizer(ModelFolder("some/model", "1", tmp_path)).engine == "rust"

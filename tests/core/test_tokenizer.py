@@ -25,9 +25,10 @@ from tests.support.folders import ROOT, documentation
 from tests.support.tokenizer_twins import assert_equal, pair
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
-ODD_TEXT = st.lists(
-    st.one_of(st.sampled_from(on_disk.WORDS), *(st.text(pool, max_size=6) for pool in on_disk.POOLS)), max_size=8
-).map("".join)
+MIXED = [st.text(pool, max_size=6) for pool in on_disk.POOLS]
+ODD_TEXT = st.lists(st.one_of(st.sampled_from(on_disk.WORDS), *MIXED), max_size=8).map("".join)
+MODEL, PROCESSOR = (json.loads(on_disk.content())[part] for part in ("model", "post_processor"))
+MERGES = MODEL["merges"]
 
 
 @pytest.fixture(scope="module")
@@ -37,10 +38,7 @@ def two():
 
 @pytest.fixture(scope="module")
 def two_as_text():
-    engines = pair(on_disk.content())
-    for engine in engines:
-        engine.read_special_tokens_as_text()
-    return engines
+    return pair(on_disk.content(), as_text=True)
 
 
 @pytest.mark.slow
@@ -60,18 +58,16 @@ def test_every_character(two, full):
     step, high_step = (1, 1) if full else (5, 997)
     first = random.randrange(step)
     codes = [*range(first, 0xD800, step), *range(0xE000 + first, 0x32400, step), *range(0x32400, 0x110000, high_step)]
-    characters = [chr(code) for code in codes]
-    for start in range(0, len(characters), 64):
-        block = characters[start : start + 64]
+    for start in range(0, len(codes), 64):
+        block = [chr(code) for code in codes[start : start + 64]]
         # A digit is a piece of its own: what stands between digits stands alone.
         assert_equal(two, ["0".join(block), "0".join(f"x{it}x\t{it}" for it in block)], offsets=start % 6400 == 0)
 
 
 @pytest.mark.slow
 def test_every_composition(two):
-    composed = [chr(code) for code in range(0xE000, 0x30000) if unicodedata.decomposition(chr(code))]
-    composed += [chr(code) for code in range(0xD800) if unicodedata.decomposition(chr(code))]
-    composed += [chr(code) for code in range(0xAC00, 0xD7A4, 7)]
+    characters = map(chr, (*range(0xE000, 0x30000), *range(0xD800)))
+    composed = [*filter(unicodedata.decomposition, characters), *map(chr, range(0xAC00, 0xD7A4, 7))]
     texts = []
     for character in composed:
         parts = unicodedata.normalize("NFD", character)
@@ -132,12 +128,10 @@ FLAGS = ["single_word", "lstrip", "rstrip", "normalized", "special"]
 def test_added_tokens_with_every_flag(chosen, full):
     flags = {flag: bool(chosen >> place & 1) for place, flag in enumerate(FLAGS)}
     content = on_disk.with_added_tokens(*SPELLINGS, **flags)
-    engines, engines_as_text = pair(content), pair(content)
-    for engine in engines_as_text:
-        engine.read_special_tokens_as_text()
+    engines = pair(content)
     texts = ["".join(parts) for parts in itertools.product(AROUND, SPELLINGS, AROUND)]
     many = ["".join(parts) for parts in itertools.permutations([*SPELLINGS, " ", "a"], 4)]
-    for both in (engines, engines_as_text):
+    for both in (engines, pair(content, as_text=True)):
         assert_equal(both, texts)
         assert_equal(both, many, offsets=full)
     assert [engines[0].token_id(token) for token in SPELLINGS] == [engines[1].token_id(token) for token in SPELLINGS]
@@ -172,34 +166,23 @@ def test_files_of_other_kinds_are_named(tmp_path):
 
 def unreachable_word():
     """A vocabulary with an entry that no merges lead to."""
-    vocabulary = json.loads(on_disk.content())["model"]["vocab"]
-    number = max(vocabulary.values()) + 1000
-    return {"model.vocab": {**vocabulary, "Ġunreachably": number, "not bytes": number + 1}, "added_tokens": []}
+    number = max(MODEL["vocab"].values()) + 1000
+    return {"model.vocab": {**MODEL["vocab"], "Ġunreachably": number, "not bytes": number + 1}, "added_tokens": []}
 
 
 def test_other_files_of_the_kind_and_their_ends():
+    truncation = {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
     for changes in [
-        {"normalizer": None},
-        {"post_processor": None},
-        {
-            "padding": None,
-            "truncation": {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0},
-        },
+        {"normalizer": None}, {"post_processor": None}, {"padding": None, "truncation": truncation},
         {"model.dropout": 0.0, "model.unk_token": "<|endoftext|>", "model.byte_fallback": True, "model.fuse_unk": True},
         {"model.continuing_subword_prefix": "", "model.end_of_word_suffix": ""},
-        unreachable_word(),
-        {**unreachable_word(), "model.ignore_merges": True},
-        {"model.merges": [" ".join(one) for one in json.loads(on_disk.content())["model"]["merges"]]},
-        {"model.merges": ["#version: 0.2", *(" ".join(p) for p in json.loads(on_disk.content())["model"]["merges"])]},
-        {"model.merges": []},
-        {"model.merges": json.loads(on_disk.content())["model"]["merges"][::-1]},
-        {"model.merges": json.loads(on_disk.content())["model"]["merges"] * 2},
+        unreachable_word(), {**unreachable_word(), "model.ignore_merges": True},
+        *({"model.merges": merges} for merges in ([], MERGES[::-1], MERGES * 2, [*map(" ".join, MERGES)])),
+        {"model.merges": ["#version: 0.2", *map(" ".join, MERGES)]},
     ]:  # fmt: skip
-        assert_equal(
-            pair(on_disk.edited({**changes, "post_processor": None})),
-            [*on_disk.generated_texts(8, 300), " unreachably", "unreachably so unreachably", "x" * 300],
-        )
-    ends = json.loads(on_disk.content())["post_processor"]["processors"][1]
+        texts = [*on_disk.generated_texts(8, 300), " unreachably", "unreachably so unreachably", "x" * 300]
+        assert_equal(pair(on_disk.edited({**changes, "post_processor": None})), texts)
+    ends = PROCESSOR["processors"][1]
     begins = {**ends, "single": ends["single"][::-1]}
     for processor in (ends, begins, {"type": "Sequence", "processors": [begins]}, None):
         ours, theirs = pair(on_disk.edited({"post_processor": processor}))
@@ -218,27 +201,22 @@ UNSUPPORTED = [
     ({"model.vocab": {"a": 0}, "model.merges": []}, "256 bytes"),
     ({"model.vocab": {"a": 0, "b": 0}, "model.merges": []}, "the same id"),
     ({"model.vocab": {"a": 2**31}, "model.merges": []}, "token id 2147483648, expected below 16777216"),
-    ({"normalizer": {"type": "NFKC"}}, "normalizer NFKC"),
-    ({"pre_tokenizer": None}, "pre_tokenizer null"),
+    ({"normalizer": {"type": "NFKC"}}, "normalizer NFKC"), ({"pre_tokenizer": None}, "pre_tokenizer null"),
     ({"pre_tokenizer.pretokenizers": []}, "0 steps, expected 2"),
     ({"pre_tokenizer.pretokenizers.0.pattern.Regex": r"\p{L}+"}, "Qwen's pattern"),
     ({"pre_tokenizer.pretokenizers.0.pattern": {"String": on_disk.PATTERN}}, "Qwen's pattern"),
     ({"pre_tokenizer.pretokenizers.0.behavior": "Removed"}, "Qwen's pattern"),
     ({"pre_tokenizer.pretokenizers.0.invert": True}, "Qwen's pattern"),
-    ({"pre_tokenizer.pretokenizers.1.add_prefix_space": True}, "ByteLevel"),
-    ({"pre_tokenizer.pretokenizers.1.use_regex": True}, "ByteLevel"),
+    *(({f"pre_tokenizer.pretokenizers.1.{part}": True}, "ByteLevel") for part in ("add_prefix_space", "use_regex")),
     ({"post_processor.processors.0.trim_offsets": True}, "trim_offsets"),
-    ({"post_processor.processors.0": json.loads(on_disk.content())["post_processor"]}, "Sequence inside a Sequence"),
-    (
-        {"post_processor.processors.0": json.loads(on_disk.content())["post_processor"]["processors"][1]},
-        "more than one TemplateProcessing",
-    ),
+    ({"post_processor.processors.0": PROCESSOR}, "Sequence inside a Sequence"),
+    ({"post_processor.processors.0": PROCESSOR["processors"][1]}, "more than one TemplateProcessing"),
     ({"post_processor": {"type": "RobertaProcessing"}}, "RobertaProcessing"),
     ({"post_processor.processors.1.single": []}, "0 times"),
     ({"post_processor.processors.1.special_tokens": {}}, "no ids"),
     ({"added_tokens.0.id": 7}, r"id 7 of added_tokens\[0\], expected \d+ from"),
     ({"version": "2.0"}, r'version "2\.0", expected "1\.0"'),
-]
+]  # fmt: skip
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**6), st.binary(max_size=3)), max_size=3))

@@ -6,11 +6,14 @@ from semlex import _core
 from semlex.models.tokenizer import text_tokenizer
 
 
-def pair(content):
-    """Ours, and the twin that is the specification."""
+def pair(content, *, as_text=False):
+    """Ours, and the twin that is the specification; they may read special tokens as text."""
     ours = text_tokenizer(_core.BpeTokenizer(content), "ours")
     assert ours.engine == "rust"
-    return ours, text_tokenizer(Tokenizer.from_buffer(content), "theirs")
+    engines = ours, text_tokenizer(Tokenizer.from_buffer(content), "theirs")
+    for engine in engines if as_text else ():
+        engine.read_special_tokens_as_text()
+    return engines
 
 
 def assert_equal(engines, texts, *, offsets=True):
