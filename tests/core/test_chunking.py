@@ -36,7 +36,7 @@ def touching(offsets, start, end):
 
 
 @given(st.data(), TEXT, bounds(), st.sampled_from(STRUCTURES))
-def test_chunks_cover_fit_and_overlap_within_the_bound(data, text, limits, structure):
+def test_chunks_cover_fit_and_overlap_within_the_bound_and_plain_text_has_no_heading(data, text, limits, structure):
     offsets = data.draw(token_offsets(text))
     offsets = offsets[offsets[:, 0] < offsets[:, 1]]
     found = _core.split_text(text, offsets, structure=structure, **limits)
@@ -62,14 +62,8 @@ def test_chunks_cover_fit_and_overlap_within_the_bound(data, text, limits, struc
             assert touching(offsets, shared_start, shared_end) <= limits["overlap_tokens"]
             assert limits["overlap_tokens"] > 0
         assert number == 1 or ends[number - 2] <= starts[number]
-
-
-@given(TEXT, bounds())
-def test_without_markdown_nothing_is_a_heading(text, limits):
     found = _core.split_text(text, _core.word_offsets(text), structure="plain", **limits)
-    assert set(found.headings) <= {()}
-    assert found.title is None
-    assert not found.code.any()
+    assert (set(found.headings) | {()}, found.title, found.code.any()) == ({()}, None, False)
 
 
 # --- examples ---------------------------------------------------------------------------------------------------------
@@ -131,17 +125,15 @@ def test_examples_of_sentences_words_headings_and_code():
 @pytest.mark.parametrize("letter", ["a", "é"])
 def test_refusals_name_the_argument(options, message, letter):
     defaults = {"text": letter * 4, "token_offsets": np.array([[0, 1]]), "max_tokens": 5, "overlap_tokens": 0}
-    defaults |= {"min_tokens": 0, "structure": "markdown", "max_bytes": 100}
     with pytest.raises(ValueError, match=message):
-        _core.split_text(**(defaults | options))
+        _core.split_text(**defaults | {"min_tokens": 0, "structure": "markdown", "max_bytes": 100} | options)
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_words_hold_a_letter_or_a_digit_and_cover_them_all(text):
     offsets = _core.word_offsets(text)
     assert offsets.dtype == np.int64
-    covered = set()
-    last = 0
+    covered, last = set(), 0
     for start, end in offsets.tolist():
         assert last <= start < end
         assert not text[start:end].isascii() or any(character.isalnum() for character in text[start:end])
@@ -217,9 +209,7 @@ def test_finished_chunks_fit_by_their_own_count(counter, data, text, chunk_token
         assert chunk.line == 1 + len(re.findall(r"\r\n|\r|\n", text[: chunk.char_start]))
         covered.update(range(chunk.char_start, chunk.char_end))
     assert {place for place, character in enumerate(text) if not character.isspace()} <= covered
-    for before, after in pairwise(chunks):
-        assert before.char_start < after.char_start
-        assert before.char_end < after.char_end
+    assert all(one.char_start < other.char_start and one.char_end < other.char_end for one, other in pairwise(chunks))
     for before, after in zip(chunks, chunks[2:], strict=False):
         assert before.char_end <= after.char_start
 
@@ -351,25 +341,19 @@ def test_headings_are_those_of_the_twin(text, limits):
 
 # --- sizes that users want --------------------------------------------------------------------------------------------
 
-SIZES = st.integers(MIN_CHUNK_TOKENS, MAX_CHUNK_TOKENS)
-
 
 @st.composite
 def settings(draw):
-    most = draw(SIZES)
+    most = draw(st.integers(MIN_CHUNK_TOKENS, MAX_CHUNK_TOKENS))
     least = st.integers(0, most // 2) | st.just(default_min(most))
     return ChunkSettings(most, draw(st.integers(0, (most - 1) // 2)), draw(least))
-
-
-SETTINGS = settings()
-NAMES = st.sets(st.sampled_from(ChunkSettings._fields))
 
 
 def some(of, names):
     return {name: number for name, number in of._asdict().items() if name in names}
 
 
-@given(said=SETTINGS, other=SETTINGS, names=NAMES)
+@given(said=settings(), other=settings(), names=st.sets(st.sampled_from(ChunkSettings._fields)))
 def test_given_sizes_are_taken_and_defaults_and_stored_sizes_fit_them(said, other, names):
     assert WantedOptions.checked(said._asdict(), {}).chunk_settings() == said
     assert WantedOptions.checked({}, {}).rechunk_settings(other) == other

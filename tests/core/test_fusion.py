@@ -20,8 +20,7 @@ from semlex.store.query.leg import LegResult, in_key_order
 from semlex.store.query.score_calibration import Spread
 
 IDS = st.integers(-(2**63), 2**63 - 1) | st.integers(0, 20)
-RANKING = st.lists(IDS, max_size=30)
-RANKINGS = st.lists(RANKING, max_size=5)
+RANKINGS = st.lists(st.lists(IDS, max_size=30), max_size=5)
 WEIGHT = st.floats(0, 1e6)
 
 
@@ -30,10 +29,7 @@ def arrays(lists, dtype=np.int64):
 
 
 def best_places(ranking):
-    places = {}
-    for place, number in enumerate(ranking):
-        places.setdefault(number, place)
-    return places
+    return {number: ranking.index(number) for number in dict.fromkeys(ranking)}
 
 
 def sorted_totals(totals):
@@ -107,18 +103,11 @@ def test_linear_is_its_twin(data, legs):
     assert found == slow_linear(rankings, scores, weights)
 
 
-@given(
-    st.lists(
-        st.tuples(
-            st.just(math.nan) | st.sampled_from([0.0, 0.5]) | st.floats(-1e6, 1e6),
-            st.just(math.nan) | st.sampled_from([0.0, 0.5]) | st.floats(0, 1e6),
-        ),
-        max_size=30,
-    ),
-    st.floats(-1e6, 1e6),
-    st.just(0.0) | st.floats(1e-6, 1e6),
-    st.floats(0, 1),
-)
+NEAR, WORDED = (st.sampled_from([math.nan, 0.0, 0.5]) | st.floats(least, 1e6) for least in (-1e6, 0))
+DEVIATION = st.just(0.0) | st.floats(1e-6, 1e6)
+
+
+@given(st.lists(st.tuples(NEAR, WORDED), max_size=30), st.floats(-1e6, 1e6), DEVIATION, st.floats(0, 1))
 def test_completed_is_its_twin(candidates, mean, deviation, weight):
     assert complete(candidates, mean, deviation, weight) == slow_completed(candidates, mean, deviation, weight)
 
@@ -175,12 +164,10 @@ def test_ties_weights_and_chunks_that_one_search_did_not_find():
     first, second, third = fused
     assert (first.vector_rank, first.vector_score, first.vector_contribution) == (None, None, 0.0)
     assert (first.keyword_rank, first.keyword_score, first.keyword_contribution) == (1, 4.0, 0.5)
-    assert (second.vector_rank, second.keyword_rank) == (1, 2)
-    assert (third.keyword_rank, third.keyword_score) == (None, None)
-    for one in fused:
-        assert one.fused_score == one.vector_contribution + one.keyword_contribution
+    assert (second.vector_rank, second.keyword_rank, third.keyword_rank, third.keyword_score) == (1, 2, None, None)
+    assert all(one.fused_score == one.vector_contribution + one.keyword_contribution for one in fused)
     answers = {"vector": answered(KEYS[:1], [math.inf]), "keyword": answered(KEYS[:1], [1.0])}
-    others = {"vector": np.array([1.0]), "keyword": np.array([math.inf])}
+    others = {"vector": np.ones(1), "keyword": np.array([math.inf])}
     with pytest.raises(ConfigurationError, match=r"vector\[0\]"):
         fuse_completed(answers, others, spread=Spread(0.0, 1.0), weight=0.5)
 
@@ -190,44 +177,36 @@ HALF = [np.array([0.5, 0.25])]
 
 
 def test_refusals_name_the_argument():
+    ranks, linear, fused = _core.reciprocal_rank_fusion, _core.linear_fusion, _core.completed_fusion
+    sides = (*ONE, *HALF, *HALF), (*ONE, *HALF, HALF[0][:1])
+    at = {"mean": 0, "deviation": 1, "vector_weight": 0.5}
     for call, message in [
-        (lambda: _core.reciprocal_rank_fusion(ONE, weights=[math.nan]), r"weights\[0\]: must be finite.*NaN"),
-        (lambda: _core.reciprocal_rank_fusion(ONE, weights=[math.inf]), r"weights\[0\]: must be finite.*inf"),
-        (lambda: _core.reciprocal_rank_fusion(ONE, weights=[-1.0]), r"weights\[0\]: .*at least 0, found -1"),
-        (lambda: _core.reciprocal_rank_fusion(ONE * 2, weights=[1e308] * 2), "weights: their sum must be finite"),
-        (lambda: _core.reciprocal_rank_fusion(ONE, weights=[1, 1]), "weights: one per ranking, expected 1, found 2"),
-        (lambda: _core.reciprocal_rank_fusion(ONE, k=math.nan), "k: must be finite.*NaN"),
-        (lambda: _core.reciprocal_rank_fusion(ONE, k=-1), "k: must be finite and at least 0, found -1"),
-        (lambda: _core.reciprocal_rank_fusion(ONE, k=math.inf), "k: must be finite.*inf"),
-        (lambda: _core.reciprocal_rank_fusion(ONE, limit=-1), "limit: must be at least 0, found -1"),
-        (lambda: _core.reciprocal_rank_fusion([*ONE, np.array([1.0])]), r"rankings\[1\]: .*int64.*found float64"),
-        (
-            lambda: _core.reciprocal_rank_fusion([np.array([[1]])]),
-            r"rankings\[0\]: .*\(n,\); found int64, shape \(1, 1\)",
-        ),
-        (lambda: _core.reciprocal_rank_fusion([np.array([1], dtype=">i8")]), "foreign byte order"),
-        (lambda: _core.linear_fusion(ONE, []), "scores: one per ranking, expected 1, found 0"),
-        (lambda: _core.linear_fusion(ONE, [np.array([0.5])]), r"scores\[0\]: .*expected 2, found 1"),
-        (lambda: _core.linear_fusion(ONE, [np.array([0.5, math.nan])]), r"scores\[0\]\[1\]: must be finite"),
-        (lambda: _core.linear_fusion(ONE, [np.array([math.inf, 1])]), r"scores\[0\]\[0\]: must be finite"),
-        (lambda: _core.linear_fusion(ONE, [np.float32([1, 2])]), r"scores\[0\]: .*float64.*found float32"),
-        (lambda: _core.linear_fusion(ONE, HALF, weights=[-1.0]), r"weights\[0\]"),
+        (lambda: ranks(ONE, weights=[math.nan]), r"weights\[0\]: must be finite.*NaN"),
+        (lambda: ranks(ONE, weights=[math.inf]), r"weights\[0\]: must be finite.*inf"),
+        (lambda: ranks(ONE, weights=[-1.0]), r"weights\[0\]: .*at least 0, found -1"),
+        (lambda: ranks(ONE * 2, weights=[1e308] * 2), "weights: their sum must be finite"),
+        (lambda: ranks(ONE, weights=[1, 1]), "weights: one per ranking, expected 1, found 2"),
+        (lambda: ranks(ONE, k=math.nan), "k: must be finite.*NaN"),
+        (lambda: ranks(ONE, k=math.inf), "k: must be finite.*inf"),
+        (lambda: ranks(ONE, k=-1), "k: must be finite and at least 0, found -1"),
+        (lambda: ranks(ONE, limit=-1), "limit: must be at least 0, found -1"),
+        (lambda: ranks([*ONE, np.array([1.0])]), r"rankings\[1\]: .*int64.*found float64"),
+        (lambda: ranks([np.array([[1]])]), r"rankings\[0\]: .*\(n,\); found int64, shape \(1, 1\)"),
+        (lambda: ranks([np.array([1], dtype=">i8")]), "foreign byte order"),
+        (lambda: linear(ONE, []), "scores: one per ranking, expected 1, found 0"),
+        (lambda: linear(ONE, [np.array([0.5])]), r"scores\[0\]: .*expected 2, found 1"),
+        (lambda: linear(ONE, [np.array([0.5, math.nan])]), r"scores\[0\]\[1\]: must be finite"),
+        (lambda: linear(ONE, [np.array([math.inf, 1])]), r"scores\[0\]\[0\]: must be finite"),
+        (lambda: linear(ONE, [np.float32([1, 2])]), r"scores\[0\]: .*float64.*found float32"),
+        (lambda: linear(ONE, HALF, weights=[-1.0]), r"weights\[0\]"),
         (lambda: complete([(0.1, 0.0), (math.inf, 0.0)]), r"vector\[1\]: must be finite, or NaN for none"),
         (lambda: complete([(0.1, math.inf)]), r"keyword\[0\]: .*at least 0, or NaN for none, found inf"),
         (lambda: complete([(0.1, -1.0)]), r"keyword\[0\]: .*found -1"),
         (lambda: complete([], mean=math.nan), "mean, deviation: must be finite.*NaN"),
         (lambda: complete([], deviation=-1.0), "the deviation at least 0, found 0, -1"),
         (lambda: complete([], weight=1.5), "vector_weight: must be 0 to 1, found 1.5"),
-        (
-            lambda: _core.completed_fusion(HALF[0], HALF[0][:1], mean=0, deviation=1, vector_weight=0.5),
-            "keyword: one score per candidate, expected 2, found 1",
-        ),
-        (
-            lambda: _core.fuse_legs(
-                (*ONE, *HALF, *HALF), (*ONE, *HALF, HALF[0][:1]), mean=0, deviation=1, vector_weight=0.5
-            ),
-            r"scores\[1\]: .*expected 2, found 1",
-        ),
+        (lambda: fused(*HALF, HALF[0][:1], **at), "keyword: one score per candidate, expected 2, found 1"),
+        (lambda: _core.fuse_legs(*sides, **at), r"scores\[1\]: .*expected 2, found 1"),
     ]:  # fmt: skip
         with pytest.raises(ValueError, match=message):
             call()

@@ -69,13 +69,12 @@ def test_refusals_name_the_argument():
         ([1, -2], [0, 2], 0, "ids: the id at position 1 is negative"),
         ([1], [0, 1], -1, "skip: must be at least 0, found -1"),
     ]:  # fmt: skip
+        rows = np.array(ids, dtype=np.int64), np.array(offsets, dtype=np.int64)
         with pytest.raises(ValueError, match=message):
-            _core.TokenPlan(
-                np.array(ids, dtype=np.int64), np.array(offsets, dtype=np.int64), token_budget=9, max_rows=9, skip=skip
-            )
+            _core.TokenPlan(*rows, token_budget=9, max_rows=9, skip=skip)
         if skip == 0 and "tokens" not in message and "ids: the id" not in message:
             with pytest.raises(ValueError, match=message):
-                _core.common_prefix(np.array(ids, dtype=np.int64), np.array(offsets, dtype=np.int64))
+                _core.common_prefix(*rows)
     for vectors, dimensions, message in [
         (np.ones((2, 3), dtype=np.float32), 4, "dimensions: must be at most 3, found 4"),
         (np.ones((2, 3), dtype=np.float32), 0, "dimensions: must be at least 1, found 0"),
@@ -110,11 +109,9 @@ def slow_packed(rows, chosen, skip):
     """One batch, token by token."""
     batch = {"rows": chosen, "ids": [], "positions": [], "documents": [], "offsets": [0]}
     for document, row in enumerate(chosen):
-        for position, token in enumerate(rows[row]):
-            if position >= skip:
-                batch["ids"].append(token)
-                batch["positions"].append(position)
-                batch["documents"].append(document)
+        batch["ids"] += rows[row][skip:]
+        batch["positions"] += range(skip, len(rows[row]))
+        batch["documents"] += [document] * (len(rows[row]) - skip)
         batch["offsets"].append(len(batch["ids"]))
     return batch
 
@@ -127,10 +124,8 @@ def test_packed_batches_are_their_twin(rows, budget, most, padded, skip):
     expected = slow_batches([len(row) - skip for row in rows], budget, most, padded)
     assert len(found) == len(expected)
     for number, chosen in enumerate(expected):
-        batch = found.batch(number)
-        assert {name: getattr(batch, name).tolist() for name in slow_packed([], [], 0)} == slow_packed(
-            rows, chosen, skip
-        )
+        batch, wanted = found.batch(number), slow_packed(rows, chosen, skip)
+        assert {name: getattr(batch, name).tolist() for name in wanted} == wanted
     assert found.real_tokens == sum(len(row) - skip for row in rows)
 
 

@@ -131,14 +131,12 @@ analysed = st.tuples(st.lists(words, max_size=6), groups, groups)
     b=st.floats(0, 1),
 )
 def test_search_equals_plain_bm25(chunks, questions, limit, k1, b):
-    tables, living = Tables(), {}
+    tables = Tables()
     for number in range(5):
         for language in LANGUAGES:
-            own = {
-                3 * at: terms for at, (of, terms, place, _) in enumerate(chunks) if (of, place) == (language, number)
-            }
+            own = [(3 * at, chunk[1]) for at, chunk in enumerate(chunks) if chunk[::2] == (language, number)]
             if own:
-                tables.add(language, own)
+                tables.add(language, dict(own))
     dead = [3 * at for at, (_, _, _, died) in enumerate(chunks) if died]
     for part in (dead[::2], [*dead[1::2], *dead[:1]]):
         tables.bury(part)
@@ -151,10 +149,8 @@ def test_search_equals_plain_bm25(chunks, questions, limit, k1, b):
             for language, (wanted, phrases, excluded) in zip(LANGUAGES, sides, strict=True)
         ]
         allowed = score_ids[::2] if restricted else None
-        found = tables.search(
-            cache, queries, k, k1=k1, b=b, score_ids=np.array(score_ids),
-            allowed=None if allowed is None else np.array(allowed[::-1]),
-        )  # fmt: skip
+        options = {"k1": k1, "b": b, "score_ids": np.array(score_ids)}
+        found = tables.search(cache, queries, k, **options, allowed=allowed and np.array(allowed[::-1]))
         assert_found(found, bm25(living, queries, k1, b), k, score_ids, allowed)
         assert cache.used_bytes <= limit
 
@@ -178,13 +174,6 @@ def test_merging_equals_building_from_scratch(chunks):
     assert (merged.chunks, merged.postings, merged.total_length) == (built.chunks, built.postings, built.total_length)
     living = [at for at, (_, _, _, died) in enumerate(chunks) if not died]
     assert _core.segment_ids(merged_id, merged.header).to_array().tolist() == living
-
-
-@given(ids=st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(0, 30)))
-def test_tombstones_come_back(ids):
-    tombstone_id = uuid.uuid4().bytes
-    data = _core.encode_tombstone(tombstone_id, id_set(ids))
-    assert _core.decode_tombstone(tombstone_id, data).to_array().tolist() == sorted(set(ids))
 
 
 def test_warm_searches_old_plans_and_languages_that_were_not_planned():
@@ -274,8 +263,7 @@ def test_damage_is_an_error_that_names_the_segment(data):
     parts = [segment.header, *segment.data]
     number = data.draw(st.integers(0, len(parts) - 1))
     place = data.draw(st.integers(0, len(parts[number]) - 1))
-    change = data.draw(st.binary(max_size=3))
-    damaged = parts[number][:place] + change + parts[number][place + 1 :]
+    damaged = parts[number][:place] + data.draw(st.binary(max_size=3)) + parts[number][place + 1 :]
     if damaged == parts[number]:
         return
     parts[number] = damaged
@@ -337,17 +325,12 @@ def test_bytes_of_another_key_or_version_large_tombstones_and_internal_errors():
             use()
 
 
+TEXTS = st.lists(st.text("aAbBrings ing-the.é", max_size=40), max_size=5)
+CHOSEN = st.lists(st.sampled_from(["english", "german", "simple"]), min_size=1, max_size=3)
+
+
 @settings(deadline=None)
-@given(
-    batches=st.lists(
-        st.tuples(
-            st.booleans(),
-            st.lists(st.text("aAbBrings ing-the.é", max_size=40), max_size=5),
-            st.lists(st.sampled_from(["english", "german", "simple"]), min_size=1, max_size=3),
-        ),
-        max_size=4,
-    )
-)
+@given(batches=st.lists(st.tuples(st.booleans(), TEXTS, CHOSEN), max_size=4))
 def test_what_an_analyzer_remembers_changes_no_segment(batches):
     analyzers = {language: _core.Analyzer(language) for language in ("english", "german", "simple")}
     for leaves_another_open, texts, languages in batches:
@@ -402,8 +385,13 @@ def test_coverage_and_arrays_that_are_not_aligned():
     assert [error.code for error in caught.value.errors] == ["wrong_layout"]
 
 
-@given(one=st.lists(st.integers(-5, 30)), other=st.lists(st.integers(-5, 30)))
-def test_sets_of_ids(one, other):
+IDS = st.lists(st.integers(-5, 30))
+
+
+@given(one=IDS, other=IDS, dead=st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(0, 30)))
+def test_sets_of_ids_and_tombstones(one, other, dead):
+    data = _core.encode_tombstone(bytes(range(16)), id_set(dead))
+    assert _core.decode_tombstone(bytes(range(16)), data).to_array().tolist() == sorted(set(dead))
     left, right = id_set(one), id_set(other)
     assert (left & right).to_array().tolist() == sorted(set(one) & set(other))
     assert (left - right).to_array().tolist() == sorted(set(one) - set(other))
@@ -413,8 +401,7 @@ def test_sets_of_ids(one, other):
 
 
 def test_misuse_is_refused():
-    builder = _core.SegmentBuilder()
-    cache = _core.PostingCache()
+    builder, cache = _core.SegmentBuilder(), _core.PostingCache()
     for _ in range(2):
         builder.add_terms(1, ["a"])
     for call, what in (
@@ -429,15 +416,14 @@ def test_misuse_is_refused():
             call()
     plan = cache.plan([("english", [(0, "a")], [], [])])
     tables, segment_id, segment = one_segment({1: ["a"]})
+    own = [(segment_id, "english", segment.header)]
     for segments, tombstones, rows, what in (
-        ([(segment_id, "english", None)], [], [], "header"),
-        ([], [(segment_id, None)], [], "tombstones"),
-        ([(segment_id, "english", segment.header)], [], [], "must be given"),
-        ([(segment_id, "english", segment.header)] * 2, [], [], "listed twice"),
+        ([(segment_id, "english", None)], [], [], "header"), ([], [(segment_id, None)], [], "tombstones"),
+        (own, [], [], "must be given"), (own * 2, [], [], "listed twice"),
         ([], [], [(segment_id, b"a", None, None)], "not in segments"),
-        ([(segment_id, "english", segment.header)], [], [(segment_id, b"a", b"b", b"")], "greater than the term"),
-        ([(segment_id, "english", segment.header)], [], [(segment_id, b"a", b"a", None)], "both be None"),
-    ):
+        (own, [], [(segment_id, b"a", b"b", b"")], "greater than the term"),
+        (own, [], [(segment_id, b"a", b"a", None)], "both be None"),
+    ):  # fmt: skip
         with pytest.raises(ValueError, match=what):
             cache.snapshot(plan, segments, tombstones, rows)
     snapshot = tables.snapshot(cache, plan)

@@ -25,11 +25,9 @@ def slow_shingles(text):
 @given(TEXTS)
 def test_shares_of_shingles_equal_the_definition(texts):
     sets = [slow_shingles(text) for text in texts]
-    expected = [[len(one & other) / len(one) for other in sets] for one in sets]
     found = _core.shared_shingles(texts)
-    assert found.shape == (len(texts), len(texts))
-    assert found.dtype == np.float64
-    assert found.tolist() == expected
+    assert (found.shape, found.dtype) == ((len(texts), len(texts)), np.float64)
+    assert found.tolist() == [[len(one & other) / len(one) for other in sets] for one in sets]
 
 
 def test_refused_arguments_offsets_in_characters_and_titles_of_sentences():
@@ -42,10 +40,9 @@ def test_refused_arguments_offsets_in_characters_and_titles_of_sentences():
         _core.hash_rows("x", [["\ud800"]])
     assert _core.hash_rows("x", []) == _core.hash_rows("x", [[]]) == []
     for wrong in ["\udfff", 3]:
-        with pytest.raises((ValueError, TypeError)):
-            _core.split_sentences(wrong)
-        with pytest.raises((ValueError, TypeError)):
-            _core.rank_sentences(ENGLISH, wrong, [])
+        for call in (_core.split_sentences, lambda text: _core.rank_sentences(ENGLISH, text, [])):
+            with pytest.raises((ValueError, TypeError)):
+                call(wrong)
     text = "\U0001d538 lion sleeps. It hunts at night."
     sentences = [text[start:end] for start, end, _ in _core.split_sentences(text)]
     assert sentences == ["\U0001d538 lion sleeps.", "It hunts at night."]
@@ -92,13 +89,8 @@ def test_identities_equal_those_of_plain_python(label, rows):
     assert [_core.hash_rows(label, [[field] for field in row])[0] for row in rows] == _core.hash_rows(label, columns)
 
 
-PIECES = st.one_of(
-    st.text(max_size=12),
-    st.text("abcDEF012._-/@:,'#+ \"“”„«»-", max_size=16),
-    st.sampled_from(
-        ["naïve", "ÉTÉ", "手机", "ภาษาไทย", "하나", "नमस्ते", "مُحَمَّد", "snake_case", "v1.2", '-"x y"', "e\u0301", "\u200d"]
-    ),
-)
+ODD = ["naïve", "ÉTÉ", "手机", "ภาษาไทย", "하나", "नमस्ते", "مُحَمَّد", "snake_case", "v1.2", '-"x y"', "e\u0301", "\u200d"]
+PIECES = st.text(max_size=12) | st.text("abcDEF012._-/@:,'#+ \"“”„«»-", max_size=16) | st.sampled_from(ODD)
 ANALYSED = st.lists(PIECES, max_size=8).map(" ".join)
 LANGUAGES = st.sampled_from(ANALYZER_LANGUAGES)
 
@@ -146,7 +138,7 @@ def test_languages_accents_units_and_bounds():
 
 
 @given(language=LANGUAGES, stop_words=st.booleans(), text=ANALYSED)
-def test_a_query_finds_the_text_that_it_is(language, stop_words, text):
+def test_a_query_finds_the_text_that_it_is_and_stop_words_only_leave_out(language, stop_words, text):
     analyzer = Analyzer(language, stop_words)
     document = analyzer.terms(text)
     query = analyzer.query(text, 10_000)
@@ -157,13 +149,7 @@ def test_a_query_finds_the_text_that_it_is(language, stop_words, text):
     if not query.excluded:
         assert folded == list(dict.fromkeys(term for term in document if not term.startswith("=")))
     assert analyzer.matches([text], query.phrases).tolist() == [True]
-
-
-@given(text=ANALYSED)
-def test_stop_words_only_leave_out(text):
-    kept = Analyzer("english", stop_words=False).terms(text)
-    for term in ENGLISH.terms(text):
-        assert term in kept
+    assert set(ENGLISH.terms(text)) <= set(Analyzer("english", stop_words=False).terms(text))
 
 
 @given(left=LANGUAGES, right=LANGUAGES, text=st.text("abcdefghi áéíSTn", max_size=60))
@@ -186,9 +172,8 @@ def test_batches_are_maps(texts, query):
 
 @given(text=st.text(st.characters(codec="utf-8", categories=("Ll", "Lo", "Zs"), max_codepoint=0x52F)))
 def test_accents_and_forms_are_one(text):
-    terms = SIMPLE.terms(text)
-    assert SIMPLE.terms(unicodedata.normalize("NFD", text)) == terms
-    assert SIMPLE.terms(unicodedata.normalize("NFC", text)) == terms
+    forms = [SIMPLE.terms(unicodedata.normalize(form, text)) for form in ("NFD", "NFC")]
+    assert forms == [SIMPLE.terms(text)] * 2
 
 
 def test_queries_phrases_matches_and_excerpts():
