@@ -3,7 +3,7 @@
 import base64
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 
 import numpy as np
 import pytest
@@ -39,41 +39,32 @@ from tests.support.properties import SAME_SURROUNDINGS, examples
 pytestmark = pytest.mark.usefixtures("no_keys", "pauses")
 
 
-passing = st.one_of(
-    st.sampled_from(RETRIED).map(status), st.sampled_from([cut, altered(lambda content: content["data"].reverse())])
-)
+passing = st.sampled_from([*map(status, RETRIED), cut, altered(lambda content: content["data"].reverse())])
+
+
+CUT = st.none() | st.integers(1, DIMENSIONS)
+OPTIONS = {"batch_size": st.integers(1, 7), "concurrency": st.integers(1, 4), "dimensions": CUT}
+OPTIONS |= {"document_prompt": st.sampled_from(["", "passage: "])}
 
 
 @pytest.mark.slow
 @settings(SAME_SURROUNDINGS, max_examples=examples(40))
-@given(
-    rows=TEXTS,
-    faults=st.lists(passing, max_size=4),
-    batching=st.tuples(st.integers(1, 7), st.integers(1, 4)),
-    dimensions=st.none() | st.integers(1, DIMENSIONS),
-    floats_only=st.booleans(),
-    prompt=st.sampled_from(["", "passage: "]),
-)
-def test_a_batch_is_the_map_of_its_texts(rows, faults, batching, *, dimensions, floats_only, prompt):
-    options = dict(zip(("batch_size", "concurrency"), batching, strict=True))
+@given(TEXTS, st.lists(passing, max_size=4), st.fixed_dictionaries(OPTIONS), st.booleans())
+def test_a_batch_is_the_map_of_its_texts(rows, faults, options, floats_only):
     with (
         ModelServerDouble(openai_embeddings(DIMENSIONS, floats_only=floats_only), faults) as double,
-        closing(openai(double, dimensions=dimensions, document_prompt=prompt, **options)) as embedder,
+        closing(openai(double, **options)) as embedder,
     ):
         vectors = embedder.embed_documents(rows)
         assert vectors.dtype == np.float32
-        assert_allclose(vectors, all_expected(rows, prompt, dimensions or DIMENSIONS), atol=1e-6)
-        assert all(1 <= request.size <= batching[0] for request in double.requests)
+        wanted = all_expected(rows, options["document_prompt"], options["dimensions"] or DIMENSIONS)
+        assert_allclose(vectors, wanted, atol=1e-6)
+        assert all(1 <= request.size <= options["batch_size"] for request in double.requests)
 
 
 @pytest.mark.slow
 @settings(SAME_SURROUNDINGS, max_examples=examples(20))
-@given(
-    rows=TEXTS,
-    faults=st.lists(st.sampled_from([status(503), cut]), max_size=4),
-    batch_size=st.integers(1, 7),
-    dimensions=st.none() | st.integers(1, DIMENSIONS),
-)
+@given(TEXTS, st.lists(st.sampled_from([status(503), cut]), max_size=4), st.integers(1, 7), CUT)
 def test_gemini_too(rows, faults, batch_size, dimensions):
     with (
         ModelServerDouble(gemini_embeddings(DIMENSIONS), faults) as double,
@@ -84,16 +75,23 @@ def test_gemini_too(rows, faults, batch_size, dimensions):
         assert {request.path for request in double.requests} <= {path}
 
 
+@contextmanager
+def refusing(code, is_wrong, **options):
+    """An embedder whose server refuses some requests."""
+    right = openai_embeddings(DIMENSIONS)
+
+    def answer(request):
+        return Reply(b"{}", code) if is_wrong(request) else right(request)
+
+    with ModelServerDouble(answer) as double, closing(openai(double, **options)) as embedder:
+        yield embedder, double
+
+
 @pytest.mark.slow
 @settings(SAME_SURROUNDINGS, max_examples=examples(20))
 @given(rows=st.lists(LINES, min_size=1, max_size=20), most=st.integers(1, 8), code=st.sampled_from([400, 413, 422]))
 def test_a_batch_that_is_too_large_is_halved(rows, most, code):
-    right = openai_embeddings(DIMENSIONS)
-
-    def answer(request):
-        return Reply(b"{}", code) if request.size > most else right(request)
-
-    with ModelServerDouble(answer) as double, closing(openai(double, batch_size=16)) as embedder:
+    with refusing(code, lambda request: request.size > most, batch_size=16) as (embedder, _):
         assert_allclose(embedder.embed_documents(rows), all_expected(rows), atol=1e-6)
 
 
@@ -101,14 +99,9 @@ def test_a_batch_that_is_too_large_is_halved(rows, most, code):
 @settings(SAME_SURROUNDINGS, max_examples=examples(20))
 @given(count=st.integers(1, 40), data=st.data())
 def test_a_text_that_is_refused_is_named_by_its_row(count, data):
-    row, right = data.draw(st.integers(0, count - 1)), openai_embeddings(DIMENSIONS)
-
-    def answer(request):
-        return Reply(b"{}", 400) if "too long" in request.body["input"] else right(request)
-
-    with ModelServerDouble(answer) as double, closing(openai(double, batch_size=8)) as embedder:
-        rows = ["text"] * count
-        rows[row] = "too long"
+    row, rows = data.draw(st.integers(0, count - 1)), ["text"] * count
+    rows[row] = "too long"
+    with refusing(400, lambda request: "too long" in request.body["input"], batch_size=8) as (embedder, _):
         with pytest.raises(ModelServerError, match=rf"answered 400.*refuses the text of row {row}$") as caught:
             embedder.embed_documents(rows)
         assert caught.value.status == 400
@@ -137,13 +130,7 @@ def test_gemini_threads_and_servers_without_base64(embeddings, embedder_at):
             with pytest.raises(ModelServerError, match=r"it has \d vectors for 2 texts"):
                 embedder.embed_documents(["first", "second"])
     for code in [400, 413, 422]:
-        right = openai_embeddings(DIMENSIONS)
-
-        def answer(request, code=code, right=right):
-            return Reply(b"{}", code) if request.body["encoding_format"] == "base64" else right(request)
-
-        with ModelServerDouble(answer) as double:
-            embedder = embedder_at(double)
+        with refusing(code, lambda request: request.body["encoding_format"] == "base64") as (embedder, double):
             for _ in range(3):
                 assert_allclose(embedder.embed_documents(["a", "b"]), all_expected(["a", "b"]), atol=1e-6)
             assert [request.body["encoding_format"] for request in double.requests] == ["base64", *["float"] * 3]
@@ -210,11 +197,8 @@ def test_answers_that_cannot_be_used(embeddings, embedder_at):
 
 
 quiet_text = st.text(st.characters(min_codepoint=0x4E00, max_codepoint=0x9FFF), min_size=1, max_size=8)
-fault = st.one_of(
-    st.sampled_from([400, 401, 403, 404, 413, 422, 429, 500]).map(echo),
-    st.sampled_from([change for change, _ in WRONG]).map(altered),
-    st.just(cut),
-)
+echoes = st.sampled_from([400, 401, 403, 404, 413, 422, 429, 500]).map(echo)
+fault = echoes | st.sampled_from([change for change, _ in WRONG]).map(altered) | st.just(cut)
 
 
 @pytest.mark.slow
@@ -320,8 +304,7 @@ def test_prompts(embeddings, embedder_at, *, options, query, document, task):
 
 def test_dimensions_closing_identity_and_bad_texts(embeddings):
     embedder = openai(embeddings, dimensions=5)
-    assert embedder.identity.dimensions == 5
-    assert embedder.embed_documents([]).shape == (0, 5)
+    assert (embedder.identity.dimensions, embedder.embed_documents([]).shape) == (5, (0, 5))
     embedder = openai(embeddings)
     assert embeddings.requests == []
     assert embedder.dimensions == embedder.identity.dimensions == DIMENSIONS
@@ -378,8 +361,7 @@ def test_keys_and_parameters(monkeypatch, embeddings, embedder_at):
     monkeypatch.setenv("OPENAI_API_KEY", f" {KEY}\n")
     monkeypatch.setenv("OPENROUTER_API_KEY", "other")
     small = OpenAIEmbedder("text-embedding-3-small", dimensions=4)
-    assert small.identity.model == "openai:text-embedding-3-small"
-    assert small.host == "api.openai.com"
+    assert (small.identity.model, small.host) == ("openai:text-embedding-3-small", "api.openai.com")
     router = OpenAIEmbedder("qwen/qwen3-embedding-8b", "https://openrouter.ai/api/v1/", dimensions=4)
     assert router.identity.model == "openrouter:qwen/qwen3-embedding-8b"
     monkeypatch.setenv("GOOGLE_API_KEY", KEY)

@@ -205,8 +205,7 @@ def test_a_default_is_for_models_behind_servers_alone(database_url, docs, file):
 def test_a_broken_one_makes_no_collection(database_url, embeddings, file):
     file.write_bytes(b"{")
     broken = [
-        ({"tokenizer": file}, "is not in the form"),
-        ({"defaults": {"tokenizer": str(file)}}, "is not in the form"),
+        (options, "is not in the form") for options in ({"tokenizer": file}, {"defaults": {"tokenizer": str(file)}})
     ]
     for options, message in broken + [({"tokenizer": wrong}, "tokenizer") for wrong in (5, b"tokenizer.json", "")]:
         with pytest.raises(ConfigurationError, match=message):

@@ -3,8 +3,7 @@
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, aclosing
-from dataclasses import dataclass, field
+from contextlib import ExitStack, aclosing, closing
 
 import pytest
 from hypothesis import given
@@ -53,10 +52,9 @@ def opened():
 
 @pytest.fixture
 def runner(opened):
-    runner = LoopRunner(opened)
-    runner.initialize()
-    yield runner
-    runner.close()
+    with closing(LoopRunner(opened)) as runner:
+        runner.initialize()
+        yield runner
 
 
 async def test_calls_end_with_their_caller_or_another_thread(runner, opened):
@@ -125,8 +123,8 @@ def test_a_lock_is_given_in_turn_after_errors_and_by_those_who_give_up():
             divmod(1, 0)
     assert turns._owner is None
     turns = FairLock()
-    first, second = threading.Lock(), threading.Lock()
-    for gate in (first, second):
+    first, second = gates = threading.Lock(), threading.Lock()
+    for gate in gates:
         gate.acquire()
     with turns:
         turns._waiting.extend([first, second])
@@ -177,8 +175,8 @@ async def steps_of(count, steps, cancelled=()):
     return taken
 
 
-@given(count=st.integers(2, 12), steps=st.integers(1, 4))
-def test_each_step_has_a_round_of_its_own_and_readers_keep_their_order(count, steps):
+@given(count=st.integers(2, 12), steps=st.integers(1, 4), cancelled=st.sets(st.integers(0, 11)))
+def test_each_step_has_a_round_of_its_own_in_order_and_a_cancelled_reader_keeps_nobody_waiting(count, steps, cancelled):
     taken = asyncio.run(steps_of(count, steps))
     rounds = [number for number, _ in taken]
     assert len(rounds) == len(set(rounds)) == count * steps
@@ -186,14 +184,8 @@ def test_each_step_has_a_round_of_its_own_and_readers_keep_their_order(count, st
     # In the order in which they ask: the first one asks again before the others have begun.
     everybody = list(range(count))
     assert [reader for _, reader in taken] == [0, *everybody * (steps - 1), *everybody[1:]]
-
-
-@given(count=st.integers(2, 12), cancelled=st.sets(st.integers(0, 11)))
-def test_a_cancelled_reader_keeps_nobody_waiting(count, cancelled):
-    cancelled = {reader for reader in cancelled if reader < count}
-    taken = asyncio.run(steps_of(count, 2, cancelled))
-    finished = [reader for reader in range(count) if [one for _, one in taken].count(reader) == 2]
-    assert set(range(count)) - cancelled <= set(finished)
+    taken = [reader for _, reader in asyncio.run(steps_of(count, 2, cancelled & {*everybody}))]
+    assert all(taken.count(reader) == 2 for reader in {*everybody} - cancelled)
 
 
 def test_turns_hold_for_a_single_reader_and_in_a_later_loop():
@@ -218,7 +210,6 @@ def test_turns_hold_for_a_single_reader_and_in_a_later_loop():
 
 
 # --- a queue for connections ------------------------------------------------------------------------------------------
-
 SECONDS = 10.0
 
 
@@ -282,8 +273,6 @@ async def test_places_are_given_in_order_and_kept_by_nobody_else():
 
 
 # --- the clock that tests advance -------------------------------------------------------------------------------------
-
-
 async def test_tasks_timeouts_and_calls_come_at_their_times():
     for clock in [Clock(), ManualClock()]:
         ends, never = asyncio.ensure_future(turns()), asyncio.ensure_future(asyncio.Event().wait())
@@ -365,9 +354,7 @@ class Source:
     """Items that are made one after the other, and who is at work."""
 
     def __init__(self, items, fails_at=None):
-        self.items, self.fails_at = items, fails_at
-        self.made = []
-        self.is_closed = False
+        self.items, self.fails_at, self.made, self.is_closed = items, fails_at, [], False
 
     async def __call__(self):
         try:
@@ -408,8 +395,7 @@ async def test_the_next_one_is_made_meanwhile():
     await turns()  # and no further one
     assert source.made == [1, 2]
     await stream.aclose()
-    assert source.is_closed
-    assert source.made == [1, 2]
+    assert (source.is_closed, source.made) == (True, [1, 2])
     store = Store()
     async with BatchWrites(2) as writes:
         for number, one in enumerate("abc"):
@@ -449,19 +435,15 @@ async def test_a_caller_that_is_cancelled_leaves_nobody_at_work():
 
 
 # --- batches ----------------------------------------------------------------------------------------------------------
-
-Batch = tuple[frozenset[str], int]  # ids, and how many turns of the loop its write takes
+# Ids, and how many turns of the loop their write takes.
 BATCHES = st.lists(st.tuples(st.frozensets(st.sampled_from("abcdef"), min_size=1), st.integers(0, 5)), max_size=8)
 
 
-@dataclass
 class Store:
     """Who writes, and the last batch of each id."""
 
-    at_work: dict[int, frozenset[str]] = field(default_factory=dict)
-    most: int = 0
-    last: dict[str, int] = field(default_factory=dict)
-    cancelled: set[int] = field(default_factory=set)
+    def __init__(self):
+        self.at_work, self.most, self.last, self.cancelled = {}, 0, {}, set()
 
     async def write(self, number, batch, *, fails=False):
         ids, count = batch
@@ -500,8 +482,7 @@ def test_the_last_batch_of_an_id_counts(batches, at_once):
 
 @given(BATCHES.filter(len), st.integers(1, 3), st.data())
 def test_an_error_is_raised_and_what_was_beside_it_is_finished(batches, at_once, data):
-    store, wrong = Store(), data.draw(st.integers(0, len(batches) - 1))
-    begun = []
+    store, wrong, begun = Store(), data.draw(st.integers(0, len(batches) - 1)), []
     writes = BatchWrites(at_once)
 
     async def run():
@@ -512,8 +493,7 @@ def test_an_error_is_raised_and_what_was_beside_it_is_finished(batches, at_once,
 
     with pytest.raises(RuntimeError):
         asyncio.run(run())
-    assert not store.at_work
-    assert not store.cancelled
+    assert (store.at_work, store.cancelled) == ({}, set())
     assert writes.rows == sum(number for number in begun if number != wrong)
 
 
@@ -526,5 +506,4 @@ async def test_what_is_under_way_is_given_up_with_the_block(stops):
                 await writes.begin(1, {one}, store.write(number, (frozenset(one), 9)))
             await asyncio.sleep(0)
             raise stops
-    assert store.cancelled == {0, 1}
-    assert not store.at_work
+    assert (store.at_work, store.cancelled) == ({}, {0, 1})

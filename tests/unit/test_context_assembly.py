@@ -3,7 +3,6 @@
 import re
 import uuid
 from bisect import bisect_right
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -120,13 +119,12 @@ def test_what_was_made_without_a_bound_fits_into_its_own_count(texts):
         PlacedHit(SearchResult(text, id=f"d{n}", rank=n + 1), PlacedChunk((uuid.UUID(int=n), f"d{n}"), 0, text))
         for n, text in enumerate(texts)
     ]
-    whole = Assembly(ContextPlan(10_000_000, NONE_AROUND), counting, {}).assembled(hits, SearchResults())
+    whole = made_of(hits, ContextPlan(10_000_000, NONE_AROUND), counting)
     assert [source.text for source in whole.sources] == texts
     if texts:
-        again = Assembly(ContextPlan(whole.tokens, NONE_AROUND), counting, {}).assembled(hits, SearchResults())
-        assert again.sources == whole.sources
-        assert again.tokens == whole.tokens
-        less = Assembly(ContextPlan(whole.tokens - 1, NONE_AROUND), counting, {}).assembled(hits, SearchResults())
+        again = made_of(hits, ContextPlan(whole.tokens, NONE_AROUND), counting)
+        assert (again.sources, again.tokens) == (whole.sources, whole.tokens)
+        less = made_of(hits, ContextPlan(whole.tokens - 1, NONE_AROUND), counting)
         assert less.left_out or less.warnings
 
 
@@ -136,10 +134,11 @@ LENGTH = Counting(len)
 
 
 def assembled(hits, tokens, around=NONE_AROUND, counting=LENGTH, same=None, **options):
-    placed_hits = placed(hits, DOCUMENT.chunks, around)
-    return Assembly(ContextPlan(tokens, around, **options), counting, same or {}).assembled(
-        placed_hits, SearchResults()
-    )
+    return made_of(placed(hits, DOCUMENT.chunks, around), ContextPlan(tokens, around, **options), counting, same)
+
+
+def made_of(placed_hits, plan, counting=LENGTH, same=None):
+    return Assembly(plan, counting, same or {}).assembled(placed_hits, SearchResults())
 
 
 UNSEEN = "\0\x08\x1b\x7f\x85\u202e\u2066\u200b\ufeff\U000e0041\u00ad\u2028\r"
@@ -162,9 +161,8 @@ def test_nobody_sees_less_than_is_there(text, title):
 
 def test_lines_stay_lines_and_hits_fit():
     assert visible("a\r\nb\rc\u2028d\x0ce") == "a\nb\nc\nd\ne"
-    assert visible("👩\u200d👧 \u0646\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645\ta") == (
-        "👩\u200d👧 \u0646\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645\ta"
-    )
+    joined = "👩\u200d👧 \u0646\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645\ta"
+    assert visible(joined) == joined
     assert one_line(" a\n[2] b\t c\u2029d ") == "a [2] b c d"
     assert one_line("a" * 150 + "b" * 150) == "a" * 99 + "…" + "b" * 100
     alone = assembled(HITS[:1], 10_000)
@@ -172,20 +170,17 @@ def test_lines_stay_lines_and_hits_fit():
     with_neighbours = assembled(HITS[:1], 10_000, around)
     assert len(with_neighbours.sources[0].chunk_ids) == 5
     assert assembled(HITS[:1], with_neighbours.tokens - 1, around).sources == alone.sources
-    short = SearchResult("Short.", id="short", rank=2)
-    chunk = PlacedChunk((uuid.UUID(int=9), "short"), 0, "Short.")
     one, two = placed(HITS[:2], DOCUMENT.chunks, NONE_AROUND)
-    third = PlacedHit(replace(short, rank=3), chunk)
-    made = Assembly(ContextPlan(alone.tokens + 100, NONE_AROUND), LENGTH, {}).assembled(
-        [one, two, third], SearchResults()
-    )
+    short = PlacedChunk((uuid.UUID(int=9), "short"), 0, "Short.")
+    third = PlacedHit(SearchResult("Short.", id="short", rank=3), short)
+    made = made_of([one, two, third], ContextPlan(alone.tokens + 100, NONE_AROUND))
     assert [hit.rank for source in made.sources for hit in source.hits] == [1, 3]
     assert [hit.rank for hit in made.left_out] == [2]
     text = " ".join(f"Sentence {n} is 3.5 words (or so.) long!" for n in range(50))
     hit = SearchResult(text, id="long", rank=1)
-    other = PlacedHit(SearchResult("Short.", id="s", rank=2), PlacedChunk((uuid.UUID(int=9), "s"), 0, "Short."))
+    other = PlacedHit(SearchResult("Short.", id="short", rank=2), short)
     one = PlacedHit(hit, PlacedChunk((uuid.UUID(int=8), "long"), 0, text, char_start=10, char_end=10 + len(text)))
-    made = Assembly(ContextPlan(700, NONE_AROUND), LENGTH, {}).assembled([one, other], SearchResults())
+    made = made_of([one, other], ContextPlan(700, NONE_AROUND))
     [source] = made.sources
     assert text.startswith(source.text)
     assert source.text.endswith(("!", ".)"))
@@ -194,7 +189,7 @@ def test_lines_stay_lines_and_hits_fit():
     assert (made.left_out, source.hits) == ((other.hit,), (hit,))
     assert made.warnings == ("the best hit alone is longer than the budget: it was cut after a sentence",)
     # A second one is never cut.
-    made = Assembly(ContextPlan(700, NONE_AROUND), LENGTH, {}).assembled([other, one], SearchResults())
+    made = made_of([other, one], ContextPlan(700, NONE_AROUND))
     assert [source.text for source in made.sources] == ["Short."]
     assert made.left_out == (hit,)
     for tokens in [1, 150, 240]:
@@ -216,7 +211,6 @@ def test_lines_stay_lines_and_hits_fit():
 
 
 ANY = st.text(st.characters(exclude_categories=()) | st.sampled_from("\0\x1b\u202e\u2028\r\n \ud800<>"))
-TOKEN_COUNTERS = st.sampled_from([WordCounter(), TokenEstimate()])
 
 
 @given(titles=ANY, text=ANY)
@@ -227,7 +221,7 @@ def test_titles_and_text_arrive_as_they_are(titles, text):
     assert asked_passage(user["content"]) == (visible(titles), visible(text)[: enrichment.MAX_TEXT_CHARACTERS])
 
 
-@given(line=ANY, times=st.integers(1, 400), counter=TOKEN_COUNTERS)
+@given(line=ANY, times=st.integers(1, 400), counter=st.sampled_from([WordCounter(), TokenEstimate()]))
 def test_a_line_is_bounded_and_a_beginning_of_what_was_written(line, times, counter):
     cleaned = enrichment.clean_line(line * times)
     assert not re.search(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\ud800-\udfff]", cleaned)

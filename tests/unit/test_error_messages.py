@@ -11,16 +11,7 @@ from hypothesis import strategies as st
 
 import semlex
 from semlex import _core
-from semlex.errors import (
-    SHOWN_ERRORS,
-    ConfigurationError,
-    ConnectionFailedError,
-    FieldError,
-    MissingKeyError,
-    ModelNotFoundError,
-    SemlexError,
-    ValidationError,
-)
+from semlex.errors import SHOWN_ERRORS, FieldError, SemlexError, ValidationError
 from semlex.ingest.bulk.row_batch import RowFields
 from semlex.ingest.bulk.sources import opened_sources
 from semlex.ingest.files.roots import existing_root
@@ -68,49 +59,36 @@ def test_a_message_is_one_sentence(code, limit, actual):
 
 
 def test_sentences_numbers_keys_and_bounds():
-    for place, told, text in [
-        ((-1, None, "top_k"), ("out_of_range", "1 to 1000", "0"), "top_k must be between 1 and 1,000; got 0"),
-        ((-1, None, "top_k"), ("wrong_type", "int", "str"), "top_k must be an int; got a str"),
-        ((-1, None, "top_k"), ("wrong_type", "int", "int64"), "top_k must be an int; got an int64: write int(value)"),
-        ((-1, None, "x"), ("wrong_type", "float", "float32"), "x must be a float; got a float32: write float(value)"),
-        ((-1, None, "y"), ("wrong_type", "list", "ndarray"), "y must be a list; got an ndarray: write value.tolist()"),
-        ((-1, None, "top_k"), ("wrong_type", "int", "NoneType"), "top_k must be an int; got None"),
-        ((-1, None, "ids"), ("wrong_type", "list of str", "set"), "ids must be a list of str; got a set"),
-        ((-1, None, "query"), ("missing", "a text or a vector"), "query must be given: a text or a vector"),
-        (
-            (3, "a", "x"), ("unsupported_type", None, "datetime", "when"),
-            "row 3 (id 'a'): x key 'when' has a datetime, which JSON does not know: use a string (value.isoformat())",
-        ),
-        (
-            (1234, None, "content"), ("too_long", "131072 bytes", "200000 bytes"),
-            "row 1234: content must have at most 131,072 bytes; got 200,000 bytes: shorten or split it",
-        ),
-        (
-            (0, None, "content"), ("too_short", "1 characters", "0 characters"),
-            "row 0: content must have at least 1 character; got 0 characters",
-        ),
-        (
-            (0, None, "embedding"), ("wrong_dimension", "1 to 16000", "16001"),
-            "row 0: embedding must have 1 to 16,000 components; got 16,001: use the collection's embedding model",
-        ),
-        (
-            (0, None, "embedding"), ("not_finite",),
-            "row 0: embedding holds NaN or infinity: use a finite number or None, or leave the row out",
-        ),
-        ((-1, None, "filters.year"), ("not_finite",), "filters.year holds NaN or infinity: use a finite number"),
-        ((-1, None, "filters"), ("too_deep", "64"), "filters must be nested at most 64 levels: nest it less deeply"),
-        (
-            (-1, None, "x"), ("all_zero",),
-            ("x holds only zeros and has no direction: give the vector of a text that the model knows, "
-             "or the text itself"),
-        ),
-        (
-            (-1, None, "vector"), ("not_usable", "finite values, not all zero"),
-            "vector must have finite values, not all zero",
-        ),
-        ((-1, None, "ids"), ("unequal_lengths", "3 texts", "2"), "ids must match 3 texts; got 2: give one for each"),
+    given = "the vector of a text that the model knows, or the text itself"
+    for told, text in [
+        (("top_k", "out_of_range", "1 to 1000", "0"), "top_k must be between 1 and 1,000; got 0"),
+        (("top_k", "wrong_type", "int", "str"), "top_k must be an int; got a str"),
+        (("top_k", "wrong_type", "int", "int64"), "top_k must be an int; got an int64: write int(value)"),
+        (("x", "wrong_type", "float", "float32"), "x must be a float; got a float32: write float(value)"),
+        (("y", "wrong_type", "list", "ndarray"), "y must be a list; got an ndarray: write value.tolist()"),
+        (("top_k", "wrong_type", "int", "NoneType"), "top_k must be an int; got None"),
+        (("ids", "wrong_type", "list of str", "set"), "ids must be a list of str; got a set"),
+        (("query", "missing", "a text or a vector"), "query must be given: a text or a vector"),
+        (("filters.year", "not_finite"), "filters.year holds NaN or infinity: use a finite number"),
+        (("filters", "too_deep", "64"), "filters must be nested at most 64 levels: nest it less deeply"),
+        (("x", "all_zero"), f"x holds only zeros and has no direction: give {given}"),
+        (("vector", "not_usable", "finite values, not all zero"), "vector must have finite values, not all zero"),
+        (("ids", "unequal_lengths", "3 texts", "2"), "ids must match 3 texts; got 2: give one for each"),
     ]:  # fmt: skip
-        assert str(FieldError(*place, *told)) == text
+        assert str(FieldError(-1, None, *told)) == text
+    for row, told, text in [
+        (1234, ("content", "too_long", "131072 bytes", "200000 bytes"),
+         "content must have at most 131,072 bytes; got 200,000 bytes: shorten or split it"),
+        (0, ("content", "too_short", "1 characters", "0 characters"),
+         "content must have at least 1 character; got 0 characters"),
+        (0, ("embedding", "wrong_dimension", "1 to 16000", "16001"),
+         "embedding must have 1 to 16,000 components; got 16,001: use the collection's embedding model"),
+        (0, ("embedding", "not_finite"),
+         "embedding holds NaN or infinity: use a finite number or None, or leave the row out"),
+    ]:  # fmt: skip
+        assert str(FieldError(row, None, *told)) == f"row {row}: {text}"
+    told = "x key 'when' has a datetime, which JSON does not know: use a string (value.isoformat())"
+    assert str(FieldError(3, "a", "x", "unsupported_type", None, "datetime", "when")) == f"row 3 (id 'a'): {told}"
     assert readable("1 bytes of 1234567 bytes") == "1 byte of 1,234,567 bytes"
     for text in ("years 0001 to 9999", "-3.4028235e38 to 2**5300", "11 bytes"):
         assert readable(text) == text
@@ -126,7 +104,8 @@ def test_sentences_numbers_keys_and_bounds():
         assert (error.row, error.id, error.field, error.key) == (1, "b", "metadata", key)
         assert HIDDEN not in str(error)
         assert (repr(key) if key else "metadata h") in str(error)
-    for kind in [ConfigurationError, ConnectionFailedError, ModelNotFoundError, MissingKeyError]:
+    for name in ("ConfigurationError", "ConnectionFailedError", "ModelNotFoundError", "MissingKeyError"):
+        kind = getattr(semlex.errors, name)
         for long in ("x" * 3_000_000, "/x" * 3_000, "word " * 600_000):
             message = str(kind(f"there is no folder {long}: give another one"))
             assert len(message) < 25_000
@@ -136,12 +115,8 @@ def test_sentences_numbers_keys_and_bounds():
         assert str(kind(usual)) == usual
     for name in ("x" * 300, "/x/" + "y" * 300, "/".join(["z" * 200] * 30)):
         for use in (
-            existing_root,
-            lambda path: opened_sources(path, RowFields()),
-            lambda path: Manifest.read(Path(path)),
-            lambda path: AllowedFolders([path]),
-            find_model,
-            given_tokenizer,
+            *(existing_root, find_model, given_tokenizer, lambda path: AllowedFolders([path])),
+            *(lambda path: opened_sources(path, RowFields()), lambda path: Manifest.read(Path(path))),
         ):
             with pytest.raises(SemlexError):
                 use(name)

@@ -276,20 +276,13 @@ def as_arrays(found):
     return np.array([one for one, _ in found], dtype=np.float64), np.array([is_so for _, is_so in found], dtype=bool)
 
 
-@given(judged_cosines, st.lists(cosines, min_size=2, max_size=20))
-def test_whatever_was_judged_a_greater_cosine_never_has_a_smaller_confidence(found, asked):
-    learned = curve(*fitted(*as_arrays(found)))
-    probabilities = [learned.probability(cosine) for cosine in sorted(asked)]
-    assert probabilities == sorted(probabilities)
-    assert all(0 <= probability <= 1 for probability in probabilities)
-
-
-@given(st.floats(0, 1e6), st.floats(-1e6, 1e6), st.lists(st.floats(-1, 1), min_size=2, max_size=50))
-def test_rounding_keeps_the_order_of_neighbours(slope, intercept, asked):
-    made = curve(slope, intercept)
+@given(judged_cosines, st.lists(st.floats(-1, 1), min_size=2, max_size=50), st.floats(0, 1e6), st.floats(-1e6, 1e6))
+def test_a_greater_cosine_never_has_a_smaller_confidence_not_even_a_neighbour(found, asked, slope, intercept):
     near = sorted(asked + [float(np.nextafter(cosine, 2)) for cosine in asked])
-    probabilities = [made.probability(cosine) for cosine in near]
-    assert probabilities == sorted(probabilities)
+    for made in (curve(*fitted(*as_arrays(found))), curve(slope, intercept)):
+        probabilities = [made.probability(cosine) for cosine in near]
+        assert probabilities == sorted(probabilities)
+        assert all(0 <= probability <= 1 for probability in probabilities)
 
 
 @given(judged_cosines)

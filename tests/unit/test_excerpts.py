@@ -16,49 +16,27 @@ from tests.support import plain_excerpts
 from tests.support.plain_excerpts import EXCERPT_CHARACTERS, LONGEST_SENTENCE, MAX_LINE
 
 ENGLISH = _core.Analyzer("english")
-GUIDE = """.. _how-to-log-a-user-in:
-
-How to log a user in
---------------------
-
-If you have an authenticated user you want to attach to the current session, this is done
-with a function. It takes two arguments, and is **very** easy to use in a view.
-
-.. code-block:: python
-   :linenos:
-
-    def my_view(request, **kwargs):
-        user = authenticate(request)
-
-        login(request, user)
-
-.. note:: Sessions are kept. They end with the browser.
-
-.. toctree::
-   :maxdepth: 2
-"""
-TIP = """:::{tip}
-:class: wide
-Rotate a key every ninety days. Then tell people.
-:::
-
-(label)=
-
-```sh
-rotate --key
-```
-"""
+CODE = "    def my_view(request, **kwargs):\n        user = authenticate(request)\n\n        login(request, user)\n"
+PROSE = (
+    "If you have an authenticated user you want to attach to the current session, this is done\n"
+    "with a function. It takes two arguments, and is **very** easy to use in a view.\n"
+)
+GUIDE = (
+    f".. _how-to-log-a-user-in:\n\nHow to log a user in\n--------------------\n\n{PROSE}\n"
+    f".. code-block:: python\n   :linenos:\n\n{CODE}\n"
+    ".. note:: Sessions are kept. They end with the browser.\n\n.. toctree::\n   :maxdepth: 2\n"
+)
+TIP = (
+    ":::{tip}\n:class: wide\nRotate a key every ninety days. Then tell people.\n:::\n\n(label)=\n\n"
+    "```sh\nrotate --key\n```\n"
+)
 
 
 def excerpt_of(query, text):
     return excerpts_of(query, [text], [None], lambda _: ENGLISH)[0][0]
 
 
-CODE = "    def my_view(request, **kwargs):\n        user = authenticate(request)\n\n        login(request, user)\n"
-SESSION = (
-    "If you have an authenticated user you want to attach to the **current** **session**, this is done\n"
-    f"with a function. It takes two arguments, and is **very** easy to use in a view.\n{CODE}…"
-)
+SESSION = f"{PROSE.replace('current session', '**current** **session**')}{CODE}…"
 LOGIN = f"…\n{CODE.replace('login', '**login**')}Sessions are kept. They end with the browser."
 
 
@@ -121,27 +99,21 @@ def test_sentences_and_headings():
         assert docstring_of([chunk(code)]) == line
 
 
-BLOCKS = st.sampled_from(
-    [
-        *("One key. ", "Two gates are\nhere. ", "\n\n", "# Heading\n", "- item key\n", ".. note:: A key.\n"),
-        *(":::{tip}\n", "| a | key |\n", "**bold key** ", "key*", "a long word of it ", "\r\n", "Use::\n\n"),
-        *("```sh\nkey --x **2\n```\n", "    indented key\n"),
-    ]
-)
-
-
+BLOCKS = st.sampled_from([
+    "One key. ", "Two gates are\nhere. ", "\n\n", "# Heading\n", "- item key\n", ".. note:: A key.\n",
+    ":::{tip}\n", "| a | key |\n", "**bold key** ", "key*", "a long word of it ", "\r\n", "Use::\n\n",
+    "```sh\nkey --x **2\n```\n", "    indented key\n",
+])  # fmt: skip
 # Words that are parted by blanks and marks, so that a word is a word of plain Python, too.
 WORDS = st.text("abéß ", max_size=9).map(lambda text: f"{text} ")
-LINES = st.sampled_from(
-    [
-        *("\n", "\n", "   ", "\t", "key: ", "..", ".. ", "...", ".. code:: c\n\n", "   :option: key\n", ":c-d:\n"),
-        *(".. c:note:: key\n", ".. x::y::: ", ".. [1] ", ".. []\n", ".. tabs::one ", ".. _gate: k\n\n", ":é: \n"),
-        *("(a.b-c:d)=\n", "(key)=x\n", "()=\n", "[gate]: key\n", "[gate]:\n", "[]: key\n", "<!-- key\n", "gate -->\n"),
-        *("{% key %}\n", "{%}\n", "{{< gate >}}\n", "{{%}}\n", "{{ key }}\n", "+++\n", "---\n", "--- key\n", "+++ \n"),
-        *("    one()\n" * 9, "    keys()\n    gate()\n", "key " * 120, "語" * 401 + " ", "__ gate\n", "__ "),
-        *(". ", "! ", "…\n", "**", "Gate ", "KEYS "),
-    ]
-)
+LINES = st.sampled_from([
+    "\n", "\n", "   ", "\t", "key: ", "..", ".. ", "...", ".. code:: c\n\n", "   :option: key\n", ":c-d:\n",
+    ".. c:note:: key\n", ".. x::y::: ", ".. [1] ", ".. []\n", ".. tabs::one ", ".. _gate: k\n\n", ":é: \n",
+    "(a.b-c:d)=\n", "(key)=x\n", "()=\n", "[gate]: key\n", "[gate]:\n", "[]: key\n", "<!-- key\n", "gate -->\n",
+    "{% key %}\n", "{%}\n", "{{< gate >}}\n", "{{%}}\n", "{{ key }}\n", "+++\n", "---\n", "--- key\n", "+++ \n",
+    "    one()\n" * 9, "    keys()\n    gate()\n", "key " * 120, "語" * 401 + " ", "__ gate\n", "__ ",
+    ". ", "! ", "…\n", "**", "Gate ", "KEYS ",
+])  # fmt: skip
 
 
 @given(
@@ -195,19 +167,15 @@ def test_a_question_demands_and_excludes_nothing(heading):
     assert not re.search(r"[\x00-\x1f\x7f]", question)
 
 
-rows = st.lists(
-    st.builds(
-        lambda name, path, number, count: SectionRow("s", name, path, (UUID(int=number),) if path else (), count),
-        st.sampled_from(["a.md", "b.md", "k.py"]),
-        st.lists(st.sampled_from(["One", "Two", "***", "notes", "Notes"]), max_size=3).map(tuple),
-        st.integers(1, 3),
-        st.integers(1, 8),
-    ),
-    max_size=30,
+row = st.builds(
+    lambda name, path, number, count: SectionRow("s", name, path, (UUID(int=number),) if path else (), count),
+    st.sampled_from(["a.md", "b.md", "k.py"]),
+    st.lists(st.sampled_from(["One", "Two", "***", "notes", "Notes"]), max_size=3).map(tuple),
+    *(st.integers(1, 3), st.integers(1, 8)),
 )
 
 
-@given(rows=rows, seed=st.integers(0, 5))
+@given(rows=st.lists(row, max_size=30), seed=st.integers(0, 5))
 def test_every_heading_is_asked_or_counted(rows, seed):
     choice = choose(rows, seed)
     assert choice.headings == len(choice.sections) + choice.repeated + choice.wide + choice.wordless

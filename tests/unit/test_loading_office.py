@@ -2,6 +2,7 @@
 
 import codecs
 import io
+import itertools
 import json
 import os
 import re
@@ -37,17 +38,14 @@ READERS = """
 import os, threading
 from pathlib import Path
 from semlex.ingest.loaders.base import LoadedDocument
-
 while Path(os.environ["BUSY"]).exists():
     threading.Event().wait(0.01)
-
 def read(name, data):
+    kept = []
+    while name == "grows":
+        kept.append(bytearray(1 << 20))
     if name == "hangs":
         threading.Event().wait()
-    if name == "grows":
-        kept = []
-        while True:
-            kept.append(bytearray(1 << 20))
     if name == "dies":
         os.abort()
     if name == "raises":
@@ -70,9 +68,8 @@ def refused(uri, data):
     return raised.value.code
 
 
-THREE_PAGES = pdf(
-    [[(24, "Chapter"), (12, "On one.")], [], [(12, "On three.")]], info="/Title (The title) /Author (Ann)"
-)
+INFO = "/Title (The title) /Author (Ann)"
+THREE_PAGES = pdf([[(24, "Chapter"), (12, "On one.")], [], [(12, "On three.")]], info=INFO)
 
 
 def test_words_formats_and_what_is_broken(monkeypatch):
@@ -123,11 +120,8 @@ def test_words_formats_and_what_is_broken(monkeypatch):
     loaded = load("a.pdf", pdf([[(12, line) for line in lines]], line_height=14))
     flat = " ".join(loaded.text.split())
     assert not re.search(r"[\0-\x08\x0b-\x1f\x7f-\x9f]", loaded.text)
-    for words in (
-        *("statistical system has", "Springer-Verlag", "floating-point number", "UTF-8 as", "well-known ones"),
-        *("and databases of", "kind, multidimensional ones"),
-    ):
-        assert words in flat
+    words = ("statistical system has", "Springer-Verlag", "floating-point number", "UTF-8 as", "well-known ones")
+    assert all(one in flat for one in (*words, "and databases of", "kind, multidimensional ones"))
     encrypt = f"/Encrypt << /Filter /Standard /V 1 /R 2 /P -4 /O <{'41' * 32}> /U <{'42' * 32}> >> /ID [<41> <41>]"
     assert refused("a.pdf", pdf([[(12, "x")]], trailer=encrypt)) == "encrypted"
     book = epub("one", "two", "three")
@@ -192,8 +186,6 @@ def test_bombs(monkeypatch):
 
 
 # --- the worker -------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def clock():
     return ManualClock()
@@ -301,6 +293,7 @@ TEXTS = {
 }
 GUESSING = LoadOptions(detect_encoding=True)
 REPAIRING = LoadOptions(on_bad_text="repair")
+BOTH = LoadOptions(detect_encoding=True, on_bad_text="repair")
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\ufeff")))
@@ -325,11 +318,10 @@ def test_encodings_and_faulty_loaders():
         decode(b"caf\xe9", GUESSING)  # too short to tell
     with pytest.raises(LoadError, match="NUL"):
         decode(b"\0" + bytes(range(256)) * 4, GUESSING)
-    both = LoadOptions(detect_encoding=True, on_bad_text="repair")
-    data = TEXTS["windows-1252"].encode("cp1252")
-    assert decode(data, both) == (TEXTS["windows-1252"], "windows-1252", 0)
+    western = TEXTS["windows-1252"]
+    assert decode(western.encode("cp1252"), BOTH) == (western, "windows-1252", 0)
     beginning = TEXTS["cp1251"].encode("cp1251") * 6_000  # the guess is made from it
-    text, encoding, repaired = decode(beginning + b"\x98" * 3, both)  # which has no such letter
+    text, encoding, repaired = decode(beginning + b"\x98" * 3, BOTH)  # which has no such letter
     assert (text.count("\ufffd"), encoding, repaired) == (3, "cp1251", 3)
     for data, code in [
         (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(range(256)), "binary"),
@@ -362,13 +354,12 @@ def test_without_the_extra_an_encoding_is_not_detected(monkeypatch):
     monkeypatch.setitem(sys.modules, "charset_normalizer", None)
     western, russian = (TEXTS[name].encode(name) for name in ("windows-1252", "cp1251"))
     assert decode(western, GUESSING).text == TEXTS["windows-1252"]
-    for options in (LoadOptions(), GUESSING, LoadOptions(detect_encoding=True, on_bad_text="repair")):
+    for options in (LoadOptions(), GUESSING, BOTH):
         with pytest.raises(LoadError, match=r"iconv.*pip install 'semlex\[files\]'") as refused:
             decode(russian, options)
         assert refused.value.code == "not_utf8"
 
 
-# --- repairs ----------------------------------------------------------------------------------------------------------
 def repaired_slowly(data, encoding):
     """The text, and how often something had to be put, as the decoder itself tells."""
     count = 0
@@ -384,12 +375,10 @@ def repaired_slowly(data, encoding):
     return text.replace("\0", "\ufffd"), count + text.count("\0")
 
 
-@given(
-    pieces=st.lists(
-        st.one_of(st.sampled_from(["", "a", "\ufffd", "é", "\0", "😀"]).map(str.encode), st.binary(max_size=3))
-    ),
-    encoding=st.sampled_from(["utf-8", "utf-16"]),
-)
+PIECES = st.lists(st.sampled_from(["", "a", "\ufffd", "é", "\0", "😀"]).map(str.encode) | st.binary(max_size=3))
+
+
+@given(pieces=PIECES, encoding=st.sampled_from(["utf-8", "utf-16"]))
 @example(pieces=[b"caf\xe9 au lait"], encoding="utf-8")
 @example(pieces=[codecs.BOM_UTF8, b"ab\xffcd", b"one\0two"], encoding="utf-8")
 @example(pieces=[b"a\0b\0\0\xd8c\0d\0", b"e"], encoding="utf-16")
@@ -406,13 +395,11 @@ def test_a_repaired_text_has_a_mark_for_each_fault_and_all_the_rest(pieces, enco
         assert decode(data, REPAIRING) == (text, None, count)
 
 
-# --- what a database does not store -----------------------------------------------------------------------------------
-
 BAD = re.compile("[\0\ud800-\udfff]")
 texts = st.text(st.sampled_from("ab é😀\ufffd\0\ud800\udc00"), max_size=8)
 values = st.recursive(
-    st.one_of(texts, st.integers(), st.none(), st.booleans()),
-    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(texts, inner, max_size=3)),
+    texts | st.integers() | st.none() | st.booleans(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
     max_leaves=8,
 )
 metadata = st.dictionaries(texts, values, max_size=3)
@@ -421,12 +408,8 @@ metadata = st.dictionaries(texts, values, max_size=3)
 def strings(value):
     if isinstance(value, str):
         yield value
-    elif isinstance(value, list):
-        for item in value:
-            yield from strings(item)
-    elif isinstance(value, dict):
-        for name, item in value.items():
-            yield name
+    elif isinstance(value, list | dict):
+        for item in itertools.chain(*value.items()) if isinstance(value, dict) else value:
             yield from strings(item)
 
 

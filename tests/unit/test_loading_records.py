@@ -221,6 +221,11 @@ def code(source, *outputs):
     return {"cell_type": "code", "source": source, "outputs": list(outputs)}
 
 
+def chunk(number, **values):
+    own = {"chunk_id": f"c{number}", "source_document": "book.pdf", "chunk_text": f" text {number}\n", "token_count": 2}
+    return own | values
+
+
 def test_notebooks_and_chunks():
     outputs = (
         {"output_type": "stream", "text": ["\x1b[31mred\x1b[0m\n", "two"]},
@@ -276,10 +281,8 @@ def test_notebooks_and_chunks():
     assert first.metadata == {"chunk_id": "c1", "source_document": "book.pdf", "token_count": 2}
     below = load("a.json", json.dumps({"version": 3, "chunks": items}))
     assert (below.text, below.records, below.metadata) == (loaded.text, loaded.records, {"version": 3})
-    other = (
-        "", "{}", "[]", "{not json", '{"chunks": []}', '[{"chunk_id": 1}]', '["chunk_id", "chunk_text"]', "[" * DEEP,
-    )  # fmt: skip
-    for content in other:
+    other = ("", "{}", "[]", "{not json", '{"chunks": []}', '[{"chunk_id": 1}]', '["chunk_id", "chunk_text"]')
+    for content in (*other, "[" * DEEP):
         loaded = CodeLoader().load(file_of("a.json", content), LoadOptions())
         assert load("a.json", content) == replace(loaded, format="code")
         assert loaded.structure == "code:json"
@@ -314,11 +317,6 @@ def test_large_outputs_take_little_memory():
         tracemalloc.stop()
     assert texts(loaded) == ["plot()", "after"]
     assert peak < 4 * size
-
-
-def chunk(number, **values):
-    own = {"chunk_id": f"c{number}", "source_document": "book.pdf", "chunk_text": f" text {number}\n", "token_count": 2}
-    return own | values
 
 
 FRONT = """---

@@ -8,6 +8,7 @@ import re
 import stat
 import sys
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import get_args
 
@@ -41,21 +42,18 @@ hostile = st.text(
 )
 
 
-class Streams:
-    """Both streams of the command line, caught."""
+unstyled = partial(re.sub, r"\x1b\[[\d;]*m", "")
 
-    def __init__(self, monkeypatch, *, is_terminal):
-        self.out, self.err = io.StringIO(), io.StringIO()
+
+def caught(monkeypatch, *, is_terminal):
+    """Both streams of the command line."""
+    streams = io.StringIO(), io.StringIO()
+    for name, stream in zip(("output", "messages"), streams, strict=True):
         options = {"highlight": False, "soft_wrap": True, "emoji": False, "width": 100}
-        for name, stream in (("output", self.out), ("messages", self.err)):
-            console = SafeConsole(file=stream, force_terminal=is_terminal, **options)
-            for module in (terminal, output):
-                if hasattr(module, name):
-                    monkeypatch.setattr(module, name, console)
-
-    @property
-    def text(self):
-        return self.out.getvalue() + self.err.getvalue()
+        console = SafeConsole(file=stream, force_terminal=is_terminal, **options)
+        for module in (terminal, output):
+            monkeypatch.setattr(module, name, console)
+    return streams
 
 
 def hit(content="a text", **fields):
@@ -64,26 +62,23 @@ def hit(content="a text", **fields):
 
 @given(hostile)
 def test_no_text_steers_a_terminal_or_json_and_a_name_is_one_line(text):
-    results = SearchResults(
-        [hit(text, source=text, source_document=text, heading_path=(text,), excerpt=text)],
-        warnings=[text],
-        embedding_model=text,
-    )
+    found = hit(text, source=text, source_document=text, heading_path=(text,), excerpt=text)
+    results = SearchResults([found], warnings=[text], embedding_model=text)
     with pytest.MonkeyPatch.context() as monkeypatch:
-        streams = Streams(monkeypatch, is_terminal=False)
+        streams = caught(monkeypatch, is_terminal=False)
         print_results(results, as_json=False)
         problem = FileProblem(source_document=text, code="failed", message=text)
         print_report(IndexReport(failed=1, problems=[problem]))
-        terminal_streams = Streams(monkeypatch, is_terminal=True)
+        of_terminal = caught(monkeypatch, is_terminal=True)
         print_results(results, as_json=False)
-    assert not STEERING.search(streams.text)
-    streams.text.encode()
-    # The styles of ours are all that a terminal gets.
-    assert not STEERING.search(re.sub(r"\x1b\[[\d;]*m", "", terminal_streams.text))
-    with pytest.MonkeyPatch.context() as monkeypatch:
         stream = io.StringIO()
         monkeypatch.setattr("sys.stdout", stream)
         print_json({"text": text})
+    for told in streams:
+        assert not STEERING.search(told.getvalue())
+        told.getvalue().encode()
+    # The styles of ours are all that a terminal gets.
+    assert not any(STEERING.search(unstyled(told.getvalue())) for told in of_terminal)
     assert not STEERING.search(stream.getvalue().removesuffix("\n"))
     stream.getvalue().encode()
     # Halves that stand side by side are one character to JSON.
@@ -124,25 +119,24 @@ def test_two_parts_are_marked_and_a_heading_takes_one_line(monkeypatch):
     assert "".join(marked(marked_text(excerpt, content, "bold"))) == "vaultblueprints"
     assert marked_text("**other** text", content, "bold") == Text("**other** text")
     long = hit("text", source_document="keys.md", place="line 9", heading_path=("Keys", "Client.post(path, " * 30))
-    streams = Streams(monkeypatch, is_terminal=True)
+    out, _ = caught(monkeypatch, is_terminal=True)
     print_results(SearchResults([long]), as_json=False)
-    first, *_ = re.sub(r"\x1b\[[\d;]*m", "", streams.out.getvalue()).splitlines()
+    first, *_ = unstyled(out.getvalue()).splitlines()
     assert len(first) <= output.output.width
     assert first.startswith("1. keys.md:9  Keys > Client.post(path, ")
     assert first.endswith("…")
     content = "def key():\n    if key:\n\n        return 1\n"
     for is_terminal in (False, True):
-        streams = Streams(monkeypatch, is_terminal=is_terminal)
+        out, _ = caught(monkeypatch, is_terminal=is_terminal)
         print_results(SearchResults([hit(content, excerpt=content.replace("key", "**key**"))]), as_json=False)
-        shown = re.sub(r"\x1b\[[\d;]*m", "", streams.out.getvalue())
-        assert "   def key():\n   if key:\n       return 1\n" in shown
-        assert ("\x1b[1mkey" in streams.out.getvalue()) == is_terminal
-    streams = Streams(monkeypatch, is_terminal=True)
+        assert "   def key():\n   if key:\n       return 1\n" in unstyled(out.getvalue())
+        assert ("\x1b[1mkey" in out.getvalue()) == is_terminal
+    out, _ = caught(monkeypatch, is_terminal=True)
     model = "[/red]x[link=file:///etc]y\n\x1b]z"
     counts = {"description": "", "documents": 1, "chunks": 1, "estimated": False}
     listed = CountedCollection("a", "bm25", "english", model, 3, datetime(2026, 1, 1, tzinfo=UTC), **counts)
     print_collections([listed], header=False)
-    assert streams.out.getvalue().split() == ["a", "1", "1", "[/red]x[link=file:///etc]y\\n\\x1b]z", "english"]
+    assert out.getvalue().split() == ["a", "1", "1", "[/red]x[link=file:///etc]y\\n\\x1b]z", "english"]
 
 
 def test_a_place_can_be_opened_from_here(tmp_path, monkeypatch):
@@ -156,12 +150,12 @@ def test_a_place_can_be_opened_from_here(tmp_path, monkeypatch):
 
 
 def test_progress_is_shown_where_it_is_wanted(monkeypatch):
-    streams = Streams(monkeypatch, is_terminal=True)
+    out, err = caught(monkeypatch, is_terminal=True)
     with progress_bar(shown=True) as step:
         assert step is not None
         step(Progress("embed", 5, 10, "chunks"))
-    assert "5/10" in streams.err.getvalue()
-    assert streams.out.getvalue() == ""
+    assert "5/10" in err.getvalue()
+    assert out.getvalue() == ""
     with progress_bar(shown=False) as step:
         assert step is None
     # Without a terminal a line every ten seconds.
@@ -170,9 +164,7 @@ def test_progress_is_shown_where_it_is_wanted(monkeypatch):
     for second in range(31):
         now = float(second)
         show(Progress("embed", second * 100, 4000, "chunks"))
-    assert lines == [
-        f"embed: {done},000 of 4,000 chunks, 100/s, about {left} s left" for done, left in ((1, 30), (2, 20), (3, 10))
-    ]
+    assert lines == [f"embed: {n},000 of 4,000 chunks, 100/s, about {40 - 10 * n} s left" for n in (1, 2, 3)]
     now = 100.0
     show(Progress("build indexes", 0, None, "rows"))
     assert lines[-1] == "build indexes: 0 rows"
@@ -185,8 +177,6 @@ VALUE = st.recursive(
     max_leaves=8,
 )
 OBJECT = st.dictionaries(NAME, VALUE, min_size=1, max_size=3)
-
-
 NAMES = st.lists(NAME, min_size=1, max_size=3, unique=True)
 
 
@@ -249,19 +239,13 @@ def test_chosen_fields_json_output_and_figures(capsys):
     assert [number(value, 3) for value in (-0.0, -0.00001, 0.0, -0.5)] == ["0.000", "0.000", "0.000", "-0.500"]
 
 
-def parameters(command):
-    return list(inspect.signature(command).parameters)
-
-
 def test_commands_take_shared_options():
     def command(context, words, *, exact=False):
         """Does nothing."""
 
-    first = with_context("collection", *SERVER)(command)
-    assert parameters(first) == ["words", "exact", "collection", *SERVER, *OUTPUT]
-    assert parameters(with_context("collection", ..., *SERVER)(command)) == [
-        "collection", "words", "exact", *SERVER, *OUTPUT
-    ]  # fmt: skip
+    first, before = (with_context("collection", *between)(command) for between in (SERVER, (..., *SERVER)))
+    assert [*inspect.signature(first).parameters] == ["words", "exact", "collection", *SERVER, *OUTPUT]
+    assert [*inspect.signature(before).parameters] == ["collection", "words", "exact", *SERVER, *OUTPUT]
     assert (first.__name__, first.__doc__) == ("command", "Does nothing.")
     shared = inspect.signature(first).parameters["as_json"]
     assert (get_args(shared.annotation), shared.default) == (get_args(AsJson), False)
@@ -275,6 +259,7 @@ def test_commands_take_shared_options():
 
 
 def test_editors_and_paths(monkeypatch, tmp_path):
+    monkeypatch.delenv("VISUAL", raising=False)
     for named, expected in [
         ("vim", ["vim", "+7", "/d/a b.md"]),
         ("/usr/bin/nano -l", ["/usr/bin/nano", "-l", "+7", "/d/a b.md"]),
@@ -283,7 +268,6 @@ def test_editors_and_paths(monkeypatch, tmp_path):
         ("less", ["less", "/d/a b.md"]),
         ("'/opt/my editor/run'", ["/opt/my editor/run", "/d/a b.md"]),
     ]:  # fmt: skip
-        monkeypatch.delenv("VISUAL", raising=False)
         monkeypatch.setenv("EDITOR", named)
         assert editor.editor_command(editor._editor(), Path("/d/a b.md"), 7) == expected
         assert editor.editor_command(["vim"], Path("/d/a"), None) == ["vim", "/d/a"]
@@ -294,17 +278,13 @@ def test_editors_and_paths(monkeypatch, tmp_path):
     program.write_text(f"#!{sys.executable}\nimport sys\nopen({str(seen)!r}, 'w').write('|'.join(sys.argv[1:]))\n")
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("VISUAL", raising=False)
     monkeypatch.setenv("EDITOR", str(program))
-    hit = SearchResult("two", id="a", root=str(tmp_path), source_document=file.name, line=2)
-    editor.open_hit([hit], 1)
+    editor.open_hit([SearchResult("two", id="a", root=str(tmp_path), source_document=file.name, line=2)], 1)
     assert seen.read_text() == str(file)
     assert not (tmp_path / "made").exists()
-    monkeypatch.delenv("VISUAL", raising=False)
     monkeypatch.setenv("EDITOR", "no-such-editor")
     (tmp_path / "a.md").touch()
-    there = SearchResult("x", id="x", root=str(tmp_path), source_document="a.md")
-    gone = SearchResult("x", id="x", root=str(tmp_path), source_document="b.md")
+    there, gone = (SearchResult("x", id="x", root=str(tmp_path), source_document=name) for name in ("a.md", "b.md"))
     for hits, place, said in (
         ([], 1, "nothing was found"),
         ([there], 2, "no hit 2 to open: there are hits 1 to 1"),

@@ -22,17 +22,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import semlex
-from semlex import (
-    ChunkMetadata,
-    Document,
-    SearchQuery,
-    SearchResult,
-    SearchResults,
-    StoredChunk,
-    ValidationError,
-    VectorDocument,
-)
-from semlex.errors import MissingExtraError
+from semlex import ChunkMetadata, Document, SearchQuery, SearchResult, SearchResults, VectorDocument
+from semlex.errors import MissingExtraError, ValidationError
 from semlex.ingest.given_documents import documents_in
 from semlex.json_values import id_text, json_scalar, json_tree
 from semlex.retriever.json_fallback import hit_of
@@ -40,15 +31,10 @@ from semlex.types.results import HitMetadata
 
 KEY = UUID("12345678-1234-5678-1234-567812345678")
 CHUNK = {
-    "chunk_id": "02_chunk_017",
-    "source_document": "02",
-    "chapter_title": "Pharmacology",
-    "section_title": "Mechanism",
-    "subsection_title": ["Receptors", "Enzymes"],
-    "summary": "A partial agonist.",
-    "token_count": 342,
+    "chunk_id": "02_chunk_017", "source_document": "02", "chapter_title": "Pharmacology", "section_title": "Mechanism",
+    "subsection_title": ["Receptors", "Enzymes"], "summary": "A partial agonist.", "token_count": 342,
     "chunk_text": "It is a partial agonist.",
-}
+}  # fmt: skip
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
@@ -72,12 +58,10 @@ def test_chunks_of_json_and_every_rule():
     document = chunk.to_document()
     assert (document.id, document.content) == ("02_chunk_017", "It is a partial agonist.")
     assert document.metadata == {name: value for name, value in CHUNK.items() if name not in ("chunk_id", "chunk_text")}
+    blanks = [(name, "blank") for name in ("chunk_id", "source_document", "chunk_text")]
     with pytest.raises(ValidationError) as caught:
         ChunkMetadata("", "", "", 0)
-    assert [(one.field, one.code) for one in caught.value.errors] == [
-        *((name, "blank") for name in ("chunk_id", "source_document", "chunk_text")),
-        ("token_count", "out_of_range"),
-    ]
+    assert [(one.field, one.code) for one in caught.value.errors] == [*blanks, ("token_count", "out_of_range")]
     blank = {("query", "blank"), ("vector", "not_usable"), ("top_k", "out_of_range")}
     assert codes(SearchQuery, " ", (0.0,), 0) == blank
     assert codes(ChunkMetadata.from_dict, {**CHUNK, "title": "x"}) == {("title", "unknown_field")}
@@ -85,21 +69,16 @@ def test_chunks_of_json_and_every_rule():
         ChunkMetadata.from_dict({**CHUNK, "title": "x"})
     missing = {(name, "missing") for name in ("source_document", "chunk_text", "token_count")}
     assert codes(ChunkMetadata.from_dict, {"chunk_id": "x", "extra": 1}) == {("extra", "unknown_field"), *missing}
-    for change, expected in [
-        ({"chunk_id": ""}, ("chunk_id", "blank")), ({"chunk_id": "é" * 257}, ("chunk_id", "too_long")),
-        ({"chunk_text": " \n"}, ("chunk_text", "blank")), ({"chunk_text": "a\0b"}, ("chunk_text", "nul")),
-        ({"chunk_text": 5}, ("chunk_text", "wrong_type")),
-        ({"source_document": "\ud800"}, ("source_document", "lone_surrogate")),
-        ({"token_count": 0}, ("token_count", "out_of_range")),
-        ({"token_count": "342"}, ("token_count", "wrong_type")),
-        ({"token_count": True}, ("token_count", "wrong_type")),
-        ({"token_count": 2**31}, ("token_count", "out_of_range")),
-        ({"summary": "s" * 501}, ("summary", "too_long")), ({"summary": None}, ("summary", "wrong_type")),
-        ({"subsection_title": "Receptors"}, ("subsection_title", "wrong_type")),
-        ({"subsection_title": ["a", 2]}, ("subsection_title", "wrong_type")),
+    for name, code, *values in [
+        ("chunk_id", "blank", ""), ("chunk_id", "too_long", "é" * 257), ("chunk_text", "blank", " \n"),
+        ("chunk_text", "nul", "a\0b"), ("chunk_text", "wrong_type", 5), ("source_document", "lone_surrogate", "\ud800"),
+        ("token_count", "out_of_range", 0, 2**31), ("token_count", "wrong_type", "342", True),
+        ("summary", "too_long", "s" * 501), ("summary", "wrong_type", None),
+        ("subsection_title", "wrong_type", "Receptors", ["a", 2]),
     ]:  # fmt: skip
-        assert codes(ChunkMetadata, **CHUNK | change) == {expected}
-        assert codes(VectorDocument, embedding=[1.0], **CHUNK | change) == {expected}
+        for value in values:
+            assert codes(ChunkMetadata, **CHUNK | {name: value}) == {(name, code)}
+            assert codes(VectorDocument, embedding=[1.0], **CHUNK | {name: value}) == {(name, code)}
         ChunkMetadata(**CHUNK | {"summary": "s" * 500, "chunk_id": "é" * 256, "chunk_text": "x"})
     for query, expected in [
         ({}, ("query", "missing")), ({"query_text": " "}, ("query", "blank")),
@@ -111,14 +90,11 @@ def test_chunks_of_json_and_every_rule():
     ]:  # fmt: skip
         assert codes(SearchQuery, **query) == {expected}
         assert SearchQuery(" " * 5000 + "C").query_text == " " * 5000 + "C"  # what is searched is trimmed
-    for values, expected in [
-        ({"rank": -3}, ("rank", "out_of_range")),
-        ({"rank": 1.0}, ("rank", "wrong_type")),
-        ({"vector_rank": 0}, ("vector_rank", "out_of_range")),
-        ({"rerank_score": math.nan}, ("rerank_score", "not_finite")),
-        ({"vector_score": "0.5"}, ("vector_score", "wrong_type")),
+    for name, value, code in [
+        ("rank", -3, "out_of_range"), ("rank", 1.0, "wrong_type"), ("vector_rank", 0, "out_of_range"),
+        ("rerank_score", math.nan, "not_finite"), ("vector_score", "0.5", "wrong_type"),
     ]:  # fmt: skip
-        assert codes(SearchResult, "text", **values) == {expected}
+        assert codes(SearchResult, "text", **{name: value}) == {(name, code)}
         assert SearchResult("text", rerank_score=-7.5).rerank_score == -7.5  # a reranker of one's own may give logits
 
 
@@ -156,16 +132,12 @@ def test_vectors():
         assert codes(VectorDocument, **CHUNK, embedding=[1.0], created_at=naive) == naive_error
 
 
-def results():
+def test_results_become_json_and_documents(monkeypatch):
     time = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     metadata = HitMetadata({"a": [1, {"b": None}]}, 0.5, None)
     hit = SearchResult("text", metadata, "id", created_at=time, updated_at=time, rank=1)
     hit.vector_score, hit.source_document, hit.heading_path, hit.line = 0.5, "a.md", ("One", "Two"), 7
-    return SearchResults([hit], mode="vector", timings={"total": 1.5}, warnings=["late"])
-
-
-def test_results_become_json_and_documents(monkeypatch):
-    found = results()
+    found = SearchResults([hit], mode="vector", timings={"total": 1.5}, warnings=["late"])
     told = found.to_dict()
     assert json.loads(json.dumps(told)) == told
     assert (told["warnings"], told["mode"]) == (["late"], "vector")
@@ -174,14 +146,14 @@ def test_results_become_json_and_documents(monkeypatch):
     assert type(hit["metadata"]) is dict
     assert (hit["metadata"], hit["heading_path"]) == ({"a": [1, {"b": None}]}, ["One", "Two"])
     assert (hit["created_at"], hit["vector_score"]) == ("2026-01-02T03:04:05+00:00", 0.5)
-    stored = StoredChunk("text", id="x", line=3, timestamp_start="00:01").to_dict()
+    stored = semlex.StoredChunk("text", id="x", line=3, timestamp_start="00:01").to_dict()
     assert (stored["line"], stored["timestamp_start"], stored["child_ids"]) == (3, "00:01", [])
     # A copy: what is done to it does not change the hit.
     hit["metadata"]["a"].append(2)
     assert found[0].metadata == {"a": [1, {"b": None}]}
     document = Document(content="hello", metadata={}, id="1", timestamp_start="00:01", timestamp_end="00:02")
     assert (document.timestamp_start, document.timestamp_end) == ("00:01", "00:02")
-    (document,) = results().to_documents()
+    (document,) = found.to_documents()
     assert (document.page_content, document.id) == ("text", "id")
     own = {"source_document": "a.md", "heading_path": ["One", "Two"], "line": 7, "vector_score": 0.5}
     assert document.metadata == {"a": [1, {"b": None}], **own}
@@ -189,7 +161,7 @@ def test_results_become_json_and_documents(monkeypatch):
     assert mine.to_documents()[0].metadata == {"source": "mine"}
     monkeypatch.setitem(sys.modules, "langchain_core.documents", None)
     with pytest.raises(MissingExtraError, match="langchain-core"):
-        results().to_documents()
+        found.to_documents()
 
 
 def test_hits_and_scores():
@@ -269,11 +241,12 @@ def test_data_frames(monkeypatch):
 
 
 EAST = timezone(timedelta(hours=2))
-NUMBER = UUID("12345678-1234-5678-1234-567812345678")
 
 
 class NoTime(datetime):
     """Like NaT of pandas: equal to nothing, not even itself."""
+
+    __hash__ = None
 
     def __eq__(self, other):
         return False
@@ -281,26 +254,16 @@ class NoTime(datetime):
     def __ne__(self, other):
         return True
 
-    __hash__ = None
-
 
 def test_what_is_stored():
     for value, stored in [
         (datetime(2026, 1, 31, 1, 30, tzinfo=EAST), "2026-01-30T23:30:00+00:00"),
         (datetime(2026, 1, 31, 1, 30, 0, 5), "2026-01-31T01:30:00.000005"),  # noqa: DTZ001
-        (NoTime(2026, 1, 31), None),
-        (date(2026, 1, 31), "2026-01-31"),
         (np.datetime64("2026-01-31T01:30:00.123456789"), "2026-01-31T01:30:00.123456"),
-        (np.datetime64("2026-01"), "2026-01-01"),
-        (np.datetime64("NaT"), None),
-        (NUMBER, str(NUMBER)),
-        (Decimal("19.90"), 19.9),
-        (Decimal("1E+3"), 1000),
-        (np.int64(2**60), 2**60),
-        (np.uint8(255), 255),
-        (np.float32(0.5), 0.5),
-        (np.float64(0.1), 0.1),
-        (np.bool_(True), True),
+        (NoTime(2026, 1, 31), None), (date(2026, 1, 31), "2026-01-31"),
+        (np.datetime64("2026-01"), "2026-01-01"), (np.datetime64("NaT"), None), (KEY, str(KEY)),
+        (Decimal("19.90"), 19.9), (Decimal("1E+3"), 1000), (np.int64(2**60), 2**60), (np.uint8(255), 255),
+        (np.float32(0.5), 0.5), (np.float64(0.1), 0.1), (np.bool_(True), True),
     ]:  # fmt: skip
         found = json_scalar(value)
         assert (type(found), found) == (type(stored), stored)
@@ -311,7 +274,7 @@ def test_what_is_stored():
     ]:  # fmt: skip
         assert json_scalar(value) is value
     assert all(math.isnan(json_scalar(Decimal(text))) for text in ("NaN", "sNaN", "Infinity"))
-    assert [id_text(one) for one in (5, -1, np.int32(7), NUMBER, "x")] == ["5", "-1", "7", str(NUMBER), "x"]
+    assert [id_text(one) for one in (5, -1, np.int32(7), KEY, "x")] == ["5", "-1", "7", str(KEY), "x"]
     for other in (True, 1.0, None, 10**5000, np.bool_(True)):
         assert id_text(other) is other
 
