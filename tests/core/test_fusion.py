@@ -222,6 +222,8 @@ def answered(keys, scores, **options):
 
 
 SCORES = st.sampled_from([0.0, 0.25, 0.5, 1.0])
+FIELDS = ("key", "vector_rank", "keyword_rank", "vector_score", "keyword_score", "fused_score")
+FIELDS += ("vector_contribution", "keyword_contribution")
 
 
 def slow_fusion(found, others, mean, deviation, weight):
@@ -253,16 +255,8 @@ def test_legs_are_fused_as_plain_python_fuses_them(data, numbers, weight):
     expected = slow_fusion(found, others, 0.25, 0.5, weight)
     by_key = {name: answered(*one) for name, one in found.items()}
     ids = {name: [number_of[key] for key in keys] for name, (keys, _) in found.items()}
-    by_number = {
-        "vector": answered(*found["vector"], side_values=ids["vector"]),
-        "keyword": answered(*found["keyword"], numbers=np.array(ids["keyword"], dtype=np.int64)),
-    }
+    numbered = answered(*found["keyword"], numbers=np.array(ids["keyword"], dtype=np.int64))
+    by_number = {"vector": answered(*found["vector"], side_values=ids["vector"]), "keyword": numbered}
     for results in (by_key, by_number):
         fused = fuse_completed(results, columns, spread=Spread(0.25, 0.5), weight=weight)
-        assert [
-            (
-                *(one.key, one.vector_rank, one.keyword_rank, one.vector_score, one.keyword_score),
-                *(one.fused_score, one.vector_contribution, one.keyword_contribution),
-            )
-            for one in fused
-        ] == expected
+        assert [tuple(getattr(one, name) for name in FIELDS) for one in fused] == expected

@@ -132,43 +132,29 @@ def test_definitions_are_those_of_the_grammar(file):
     assert innermost(found[1:]) == innermost(expected)
 
 
-OTHER_LANGUAGES = {
-    "rs": (
-        (
-            "//! Doc\nuse x;\n\n/// A point.\n#[derive(Debug)]\npub struct Point {\n    x: i32,\n}\n\n"
-            "impl Shape for Point {\n    /// Area.\n    pub(crate) fn area(&self) -> f64 {\n        fn inner() {}\n"
-            "        0.0\n    }\n}\n\nconst A: u8 = 1;\n"
-        ),
-        [(), ("struct Point",), ("impl Shape for Point", "fn area"), ()],
-    ),
-    "ts": (
-        (
-            "import x from 'x';\n\nexport default class Store {\n  get(k: string): string {\n    return '';\n  }\n}\n\n"
-            "export async function f(a) {\n  if (a) {\n    go();\n  }\n}\n\nit('is', () => {\n  run();\n});\n"
-        ),
-        [(), ("class Store", "get()"), ("function f",), ()],
-    ),
-    "java": (
-        "package a;\n\npublic class S {\n    int n = f();\n\n    @Override\n    public A get(K k)\n    {\n    }\n}\n",
-        [(), ("class S",), ("class S", "get()")],
-    ),
-    "go": ("package a\n\nfunc (s *Store) Get(k string) string {\n\treturn k\n}\n", [(), ("func Get",)]),
-    "rb": (
-        "module A\n  class B < C\n    def go!\n      1\n    end\n  end\nend\n",
-        [("module A", "class B", "def go!")],
-    ),
-    "sql": (
-        "-- users\nCREATE TABLE IF NOT EXISTS users (\n  id int\n);\n\ncreate unique index i\n  on users (id);\n",
-        [("table users",), ("index i",)],
-    ),
-    "toml": ("a = 1\n\n[tool.x]\nb = 2\n\n[[list]]\nc = 3\n", [(), ("tool.x",), ("list",)]),
-    "json": ('{"class": "x",\n "def f": 1}\n', [()]),
-}
+OTHER_LANGUAGES = [
+    ("rs", [(), ("struct Point",), ("impl Shape for Point", "fn area"), ()],
+     "//! Doc\nuse x;\n\n/// A point.\n#[derive(Debug)]\npub struct Point {\n    x: i32,\n}\n\n",
+     "impl Shape for Point {\n    /// Area.\n    pub(crate) fn area(&self) -> f64 {\n        fn inner() {}\n",
+     "        0.0\n    }\n}\n\nconst A: u8 = 1;\n"),
+    ("ts", [(), ("class Store", "get()"), ("function f",), ()],
+     "import x from 'x';\n\nexport default class Store {\n  get(k: string): string {\n    return '';\n  }\n}\n\n",
+     "export async function f(a) {\n  if (a) {\n    go();\n  }\n}\n\nit('is', () => {\n  run();\n});\n"),
+    ("java", [(), ("class S",), ("class S", "get()")],
+     "package a;\n\npublic class S {\n    int n = f();\n\n    @Override\n    public A get(K k)\n    {\n    }\n}\n"),
+    ("go", [(), ("func Get",)], "package a\n\nfunc (s *Store) Get(k string) string {\n\treturn k\n}\n"),
+    ("rb", [("module A", "class B", "def go!")],
+     "module A\n  class B < C\n    def go!\n      1\n    end\n  end\nend\n"),
+    ("sql", [("table users",), ("index i",)],
+     "-- users\nCREATE TABLE IF NOT EXISTS users (\n  id int\n);\n\ncreate unique index i\n  on users (id);\n"),
+    ("toml", [(), ("tool.x",), ("list",)], "a = 1\n\n[tool.x]\nb = 2\n\n[[list]]\nc = 3\n"),
+    ("json", [()], '{"class": "x",\n "def f": 1}\n'),
+]  # fmt: skip
 
 
 def test_definitions_headings_code_and_tables():
-    for suffix, (text, expected) in OTHER_LANGUAGES.items():
-        chunks = cut(text, f"code:{suffix}")
+    for suffix, expected, *parts in OTHER_LANGUAGES:
+        chunks = cut("".join(parts), f"code:{suffix}")
         assert [path for _, path, _, _ in chunks] == expected
         assert all(code for _, _, code, _ in chunks)
     text = "import x\n\n# About f.\n@cached\ndef f():\n    '''Says\n\ndef no():\n    '''\n\ndef g():\n    1\n"

@@ -1,6 +1,7 @@
 """What tests of models behind servers share."""
 
 from contextlib import ExitStack, closing
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -15,11 +16,7 @@ from tests.support.waiting import LIMIT
 def pauses(monkeypatch):
     """Waits between attempts are noted instead of waited."""
     noted = []
-
-    async def note(seconds, _clock):
-        noted.append(seconds)
-
-    monkeypatch.setattr(http_client, "_pause", note)
+    monkeypatch.setattr(http_client, "_pause", AsyncMock(side_effect=lambda seconds, _clock: noted.append(seconds)))
     return noted
 
 
@@ -40,9 +37,8 @@ def double():
 @pytest.fixture
 def server(double, pauses):
     """The client of that server."""
-    opened = ModelServer(f"{double.url}/v1", api_key=KEY, timeout=LIMIT)
-    yield opened
-    opened.close()
+    with closing(ModelServer(f"{double.url}/v1", api_key=KEY, timeout=LIMIT)) as opened:
+        yield opened
 
 
 @pytest.fixture

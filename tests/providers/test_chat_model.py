@@ -105,24 +105,18 @@ def test_a_refusal_is_an_error_with_its_status_and_passing_faults_are_tried_agai
 
 
 CUT = events("a long answer, of which half is missing")
-FAULTS = {
-    "cut": Reply(CUT, headers=EVENT_STREAM, manner="cut"),
-    "no end": Reply(CUT[: len(CUT) // 2], headers=EVENT_STREAM),
-    "no event": Reply(b"data: nothing\n\n", headers=EVENT_STREAM),
-    "an error in between": Reply(b'data: {"error": {"message": "%s"}}\n\n' % PASSAGE.encode(), headers=EVENT_STREAM),
-    "a page": Reply(b"<html></html>"),
-    "nothing": Reply(b""),
-    "other JSON": Reply(b'{"choices": []}'),
-    "deep": Reply(b"data: " + b"[" * 100_000 + b"\n\n", headers=EVENT_STREAM),
-}
+IN_BETWEEN = b'data: {"error": {"message": "%s"}}\n\n' % PASSAGE.encode()
+BROKEN = (CUT[: len(CUT) // 2], b"data: nothing\n\n", IN_BETWEEN, b"data: " + b"[" * 100_000 + b"\n\n")
+FAULTS = [Reply(CUT, headers=EVENT_STREAM, manner="cut"), *(Reply(body, headers=EVENT_STREAM) for body in BROKEN)]
+FAULTS += map(Reply, (b"<html></html>", b"", b'{"choices": []}'))
 
 
 def test_streams_and_servers_that_are_hostile(monkeypatch):
     with served() as (double, model):
-        for number, (case, fault) in enumerate(FAULTS.items(), start=1):
+        for number, fault in enumerate(FAULTS, start=1):
             double.then(lambda *_, fault=fault: fault)
-            assert PASSAGE not in str(refused(model)), case
-            assert len(double.requests) == number, case
+            assert PASSAGE not in str(refused(model)), fault
+            assert len(double.requests) == number, fault
     endless = Reply(b": " + b"x" * 10_000_000, headers=EVENT_STREAM)
     with monkeypatch.context() as limited:
         limited.setattr(chat, "Limits", lambda **options: Limits(max_bytes=100_000, **options))
@@ -232,17 +226,9 @@ def test_models_by_name_and_parameters(monkeypatch):
 
 ROTATE = "Rotate a key every ninety days."
 ENDLESS = "<think>" + "so " * 30_000
-HOSTILE = {
-    "500": status(500),
-    "echo": echo(400),
-    "prose": lambda *_: streamed("A line."),
-    "wrong JSON": lambda *_: streamed('{"lines": ["x"]}'),
-    "no text": lambda *_: streamed('{"line": 7}'),
-    "blank": lambda *_: streamed('{"line": "\\u200b \\ud800 \\u0000"}'),
-    "cut": cut,
-    "thoughts without end": lambda *_: streamed(ENDLESS),
-    "deep": lambda *_: streamed("[" * 50_000),
-}
+UNUSABLE = ["A line.", '{"lines": ["x"]}', '{"line": 7}', '{"line": "\\u200b \\ud800 \\u0000"}', ENDLESS, "[" * 50_000]
+HOSTILE = {"500": status(500), "echo": echo(400), "cut": cut}
+HOSTILE |= {said[:40]: lambda *_, said=said: streamed(said) for said in UNUSABLE}
 
 
 def say(request):
@@ -282,22 +268,19 @@ def test_chunk_descriptions(database_url, caplog):
             retriever.delete(["a", "b"])
 
 
-@pytest.mark.parametrize(
-    "fault", [status(500), lambda *_: Reply(json.dumps(completion("ten points")).encode())], ids=["500", "prose"]
-)
-def test_the_reranker(database_url, fault):
+def test_the_reranker(database_url):
     """The hits stand in the order of the search, and the warning says why."""
-    with (
-        chat_server(lambda _: answer_text([]), [fault] * 9) as double,
-        closing(LLMReranker("small", f"{double.url}/v1", api_key=KEY, timeout=LIMIT, attempts=2)) as reranker,
-    ):
-        with pytest.raises(ModelServerError) as caught:
-            reranker.score("rotate", [ROTATE])
-        assert KEY not in str(caught.value)
-        assert ROTATE not in str(caught.value)
-        double.then(*[fault] * 9)
-        with sync_opened(database_url, "none", reranker) as retriever:
-            retriever.add_documents([Document(ROTATE, id="a")])
-            found = retriever.search("rotate")
-        assert [hit.id for hit in found] == ["a"]
-        assert any("rerank" in warning for warning in found.warnings)
+    for fault in (status(500), lambda *_: Reply(json.dumps(completion("ten points")).encode())):
+        with (
+            chat_server(lambda _: answer_text([]), [fault] * 9) as double,
+            closing(LLMReranker("small", f"{double.url}/v1", api_key=KEY, timeout=LIMIT, attempts=2)) as reranker,
+        ):
+            with pytest.raises(ModelServerError) as caught:
+                reranker.score("rotate", [ROTATE])
+            assert not [secret for secret in (KEY, ROTATE) if secret in str(caught.value)]
+            double.then(*[fault] * 9)
+            with sync_opened(database_url, "none", reranker) as retriever:
+                retriever.add_documents([Document(ROTATE, id="a")])
+                found = retriever.search("rotate")
+            assert [hit.id for hit in found] == ["a"]
+            assert any("rerank" in warning for warning in found.warnings)

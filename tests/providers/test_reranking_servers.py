@@ -223,14 +223,8 @@ def test_identity_close_and_texts_that_are_not_sent(form):
             reranker.score(QUERY, ["one"])
 
 
-FAULTS = [
-    *map(echo, (400, 401, 422, 429, 500)),
-    cut,
-    raw(b"["),
-    status(302),
-    status(404),
-    said(f"{KEY} {QUERY} {TEXT}"),
-]
+ECHOES = [*map(echo, (400, 401, 422, 429, 500)), said(f"{KEY} {QUERY} {TEXT}")]
+FAULTS = [*ECHOES, *map(status, (302, 404)), cut, raw(b"[")]
 
 
 @every_form
@@ -371,16 +365,10 @@ def test_answers_that_are_understood_after_all_and_those_that_are_not():
 
 
 WRONG = {
-    "prose": "Passage 0 is best.",
-    "prose around json": f"Here you are: {RIGHT}",
-    "nothing": "",
-    "refused": None,
-    "not text": {"scores": []},
-    "a list": '[{"passage": 0, "score": 1}, {"passage": 1, "score": 2}]',
-    "cut off": RIGHT[:-9],
-    "deep": "[" * 100_000,
-    "short": '{"scores": [{"passage": 0, "score": 1}]}',
+    "prose": "Passage 0 is best.", "prose around json": f"Here you are: {RIGHT}", "nothing": "", "refused": None,
+    "not text": {"scores": []}, "a list": '[{"passage": 0, "score": 1}, {"passage": 1, "score": 2}]',
+    "cut off": RIGHT[:-9], "deep": "[" * 100_000, "short": '{"scores": [{"passage": 0, "score": 1}]}',
     "twice": '{"scores": [{"passage": 0, "score": 1}, {"passage": 0, "score": 1}, {"passage": 1, "score": 1}]}',
     "a passage too many": RIGHT.replace("]", ', {"passage": 2, "score": 1}]'),
     **{f"a score of {score}": RIGHT.replace("9.5", score) for score in ("10.5", "-1", "NaN", '"9.5"')},
-}
+}  # fmt: skip

@@ -420,14 +420,8 @@ def test_files(tmp_path):
 
 
 ORDER = ["unlikely", "unsure", "likely"]
-EVIDENCE = st.builds(
-    confidence.Evidence,
-    words=st.none() | st.floats(0, 8),
-    overlap=st.none() | st.floats(0, 1),
-    similarity=st.none() | st.floats(-1, 1),
-    background=st.none() | st.floats(-1, 1),
-    nearness=st.none() | st.floats(0, 6),
-)
+ENDS = {"words": (0, 8), "overlap": (0, 1), "similarity": (-1, 1), "background": (-1, 1), "nearness": (0, 6)}
+EVIDENCE = st.builds(confidence.Evidence, **{name: st.none() | st.floats(*ends) for name, ends in ENDS.items()})
 MODELS = st.sampled_from([None, "unknown", *confidence.CURVES])
 
 

@@ -319,37 +319,13 @@ def test_large_outputs_take_little_memory():
     assert peak < 4 * size
 
 
-FRONT = """---
-title: "The \\"keys\\""   # of the house
-year: 2024
-ratio: -1.50
-code: 007
-draft: false
-nothing:
-day: 2024-05-01
-link: https://example.org/#top
-tags: [a, "b, c", 3]   # three
-authors:
-  - Ann
-  - 'O''Hara'
-nested:
-  key: value
-people:
-  - name: Ann
-    age: 3
-folded: >
-  one
-  two
-plain: one
-  two
-anchor: &x 1
-empty: []
-broken: [a, [b]]
-year: 2025
-: no key
----
-# Heading
-"""
+FRONT = (
+    '---\ntitle: "The \\"keys\\""   # of the house\nyear: 2024\nratio: -1.50\ncode: 007\ndraft: false\nnothing:\n'
+    'day: 2024-05-01\nlink: https://example.org/#top\ntags: [a, "b, c", 3]   # three\n'
+    "authors:\n  - Ann\n  - 'O''Hara'\nnested:\n  key: value\npeople:\n  - name: Ann\n    age: 3\n"
+    "folded: >\n  one\n  two\nplain: one\n  two\nanchor: &x 1\nempty: []\nbroken: [a, [b]]\nyear: 2025\n"
+    ": no key\n---\n# Heading\n"
+)
 
 
 def test_front_matter():

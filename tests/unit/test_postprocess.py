@@ -332,6 +332,10 @@ def test_steps_are_taken_in_their_order_and_wrong_ones_named():
     for wrong, message in [(None, "steps"), ([3], "step 1 .* got int"), ("ab", "steps")]:
         with pytest.raises(ConfigurationError, match=message):
             steps.check_steps(wrong)
+    for make in (steps.per_document, steps.per_collection, steps.no_near_duplicates):
+        for value in (0, -1, "1", None, float("nan"), True):
+            with pytest.raises(ConfigurationError):
+                make(value)
 
     async def last(found):
         await asyncio.sleep(0)
@@ -346,13 +350,6 @@ def test_steps_are_taken_in_their_order_and_wrong_ones_named():
     assert ([hit.rank for hit in own], [hit.id for hit in found]) == ([1, 2], ["01", "00"])
     assert found[0].metadata is own[1].metadata
     assert found[0].to_dict()["collection"] == "a"
-
-
-@pytest.mark.parametrize("make", [steps.per_document, steps.per_collection, steps.no_near_duplicates])
-@pytest.mark.parametrize("value", [0, -1, "1", None, float("nan"), True])
-def test_numbers_that_make_no_step(make, value):
-    with pytest.raises(ConfigurationError):
-        make(value)
 
 
 @given(counts=st.lists(st.sampled_from(["a", "b"]), max_size=12), count=st.integers(1, 4))
