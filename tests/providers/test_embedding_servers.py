@@ -151,10 +151,8 @@ WRONG = [
     (entry(1, index=0), "two vectors with the index 0"),
     *((entry(1, index=index), "a vector whose index is not") for index in (7, -1, "1", None, 1.0)),
     *((entry(1, embedding=one), "row 1 of the request is not numbers") for one in NO_NUMBERS),
-    (lambda content: content.update(data={}), "no list of embeddings"),
-    (lambda content: content.update(data=[1, 2, 3]), "no list of embeddings"),
-    (lambda content: content["data"], "no list of embeddings"),
-    (lambda _: 17, "no list of embeddings"),
+    *((change, "no list of embeddings") for change in (lambda content: content["data"], lambda _: 17)),
+    *((lambda content, data=data: content.update(data=data), "no list of embeddings") for data in ({}, [1, 2, 3])),
 ]
 
 

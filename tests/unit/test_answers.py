@@ -139,9 +139,8 @@ def test_any_text_has_a_verdict_and_a_verified_place_holds_the_words(text, quote
 
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
-SENTENCES = st.lists(
-    st.tuples(TEXTS.filter(str.strip), st.lists(st.tuples(st.integers(-3, 99), TEXTS), max_size=3)), max_size=4
-)
+QUOTED = st.lists(st.tuples(st.integers(-3, 99), TEXTS), max_size=3)
+SENTENCES = st.lists(st.tuples(TEXTS.filter(str.strip), QUOTED), max_size=4)
 AROUND = st.sampled_from([("", ""), ("```json\n", "\n```"), ("  \n", " "), ("<think>{ [no\n</think>\n", "\n")])
 
 

@@ -129,12 +129,9 @@ def test_searches_are_tables_and_lines_of_hits():
         for number in range(1, 13)
     ]  # fmt: skip
     shown = repr(semlex.SearchResults(hits, fusion="score", support="likely")).split("\n")
-    assert shown[:2] == [
-        "SearchResults, hybrid, fused by score, probably in here: 12 hits",
-        "  1. keys.md:1  fused 1.000  Rotate a key every ninety days.",
-    ]
-    assert shown[-1] == "  … and 2 more"
-    assert len(shown) == 12
+    assert shown[0] == "SearchResults, hybrid, fused by score, probably in here: 12 hits"
+    assert shown[1] == "  1. keys.md:1  fused 1.000  Rotate a key every ninety days."
+    assert (shown[-1], len(shown)) == ("  … and 2 more", 12)
     assert repr(semlex.SearchResults()) == "SearchResults, hybrid: 0 hits"
     assert repr(semlex.SearchResults(hits[:1])).startswith("SearchResults, hybrid, perhaps in here: 1 hit\n")
     chunk = semlex.ChunkMetadata("a", "keys.md", "word " * 1_000, 1_000)

@@ -63,8 +63,7 @@ def test_sentences_and_headings():
     assert excerpt_of("gate", f".. {text[-1000:]}\n\nA key.") == "A key."
     text = "# Keys\n\nOne.\n\nA key.\n"
     assert excerpts_of("keys", [text, "# Keys\n\nOne.", "a **key**", "none"], [None] * 4, lambda _: ENGLISH) == [
-        ("One.\nA **key**.", text.index("key")),
-        ("One.", 2), ("a **key**", 4), ("none", None),
+        ("One.\nA **key**.", text.index("key")), ("One.", 2), ("a **key**", 4), ("none", None),
     ]  # fmt: skip
     for heading, text, rest in [
         ("Rotate keys", "## Rotate keys\n\nEvery day.", "\nEvery day."),
@@ -82,10 +81,8 @@ def test_sentences_and_headings():
         assert without(heading, chunk(text, heading))[1] == rest
     for path, context, rest in [
         (("A", "B"), "A > B", "A"), (("A", "B"), "Title > A > B", "Title > A"),
-        (("B",), "B > B", ""),
-        (("A", "B"), "A > B\nAs follows:", "A\nAs follows:"),
-        (("B",), "B\nAs follows:", "As follows:"),
-        (("A > B", "B"), "A > B > B", "A > B"),
+        (("B",), "B > B", ""), (("A", "B"), "A > B\nAs follows:", "A\nAs follows:"),
+        (("B",), "B\nAs follows:", "As follows:"), (("A > B", "B"), "A > B > B", "A > B"),
         (("A", "B"), "", ""), (("A", "B"), "written by hand > b", "written by hand"),
     ]:  # fmt: skip
         assert without("B", chunk("text", *path, context=context))[0] == rest

@@ -121,7 +121,7 @@ def test_runs_replace_those_of_their_variant_and_quick_ones_no_full_one(bench, m
     assert kept() == {"full": 4, "quick": 2, "SEMLEX_BENCH_LAYERS=1": 3}
 
 
-def test_a_run_that_fails_or_measured_less_replaces_nothing(results, bench, capsys):
+def test_a_run_that_fails_or_measured_less_or_cannot_be_written_replaces_nothing(results, bench, capsys, monkeypatch):
     def unmeasured(bench):
         bench.at_least("y", 1, unit="", bar=None)
         bench.unmeasured("x", "", None, "its environment is missing")
@@ -145,19 +145,14 @@ def test_a_run_that_fails_or_measured_less_replaces_nothing(results, bench, caps
     assert kept() == {"full": 1}
     assert "it measured nothing" in capsys.readouterr().err
 
-
-def test_a_file_that_cannot_be_written_stays_as_it_was(results, bench, monkeypatch):
-    bench(value(1))
-
     def full(self, text, encoding):
         self.write_bytes(text.encode(encoding)[:20])
         raise OSError("no space left on device")
 
-    with monkeypatch.context() as patched:
-        patched.setattr(Path, "write_text", full)
-        with pytest.raises(OSError, match="no space"):
-            bench(value(2))
-    assert kept() == {"full": 1}
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(OSError, match="no space"):
+        bench(value(2))
+    assert ((results / "rrf.json").read_bytes(), kept()) == (before[0], {"full": 1})
     assert [path.name for path in results.iterdir()] == ["rrf.json"]
 
 

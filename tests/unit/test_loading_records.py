@@ -89,8 +89,7 @@ def test_tables_and_bad_lines():
     for values, stored in [
         (["2010", " 9 ", ""], [2010, 9, None]),
         (["1.50", "-3", "+0"], [1.5, -3, 0]), (["007", "8"], ["007", "8"]), (["1e3", "2"], ["1e3", "2"]),
-        (["1,5", "2"], ["1,5", "2"]),
-        (["1" * 15, "1"], [int("1" * 15), 1]),
+        (["1,5", "2"], ["1,5", "2"]), (["1" * 15, "1"], [int("1" * 15), 1]),
         (["1" * 16, "1"], ["1" * 16, "1"]), (["\u0663", "1"], ["\u0663", "1"]), (["", ""], ["", ""]),
     ]:  # fmt: skip
         out = io.StringIO()
@@ -265,9 +264,7 @@ def test_notebooks_and_chunks():
     assert load("a.ipynb", notebook(code("\ud800 \0"))).text == "\ufffd \ufffd"
     assert load("a.ipynb", notebook()).records == []
     for content, error_code in [
-        ("", "bad_json"),
-        ("[" * DEEP + "]" * DEEP, "bad_json"),
-        ('{"cells": ' * DEEP, "bad_json"),
+        ("", "bad_json"), ("[" * DEEP + "]" * DEEP, "bad_json"), ('{"cells": ' * DEEP, "bad_json"),
         ("[" + "[],[]," * 700_000 + "1]", "too_many_values"),
         ("[]", "bad_notebook"), ("{}", "bad_notebook"), ('{"cells": [1]}', "bad_notebook"),
         ('{"worksheets": [{"cells": 1}]}', "bad_notebook"),

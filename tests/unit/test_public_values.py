@@ -219,12 +219,10 @@ def test_data_frames(monkeypatch):
     assert (second.content, second.metadata) == ("b", {})
     [array] = documents_in(frame(text=["a"], tags=[np.array(["x", "y"])]))  # as pandas reads lists from Parquet
     assert array.metadata == {"tags": ["x", "y"]}
+    twice = pa.table([["a"], [1], [2]], names=["text", "year", "year"])
     for wrong, message in (
         (frame(body=["a"]), r"a column 'content' or 'text' .it has body: rename"),
-        (
-            pa.table([["a"], [1], [2]], names=["text", "year", "year"]),
-            r"whose columns have different names .several are called year: rename them",
-        ),
+        (twice, r"whose columns have different names .several are called year: rename them"),
         (SimpleNamespace(columns=["text"]), "with its rows in memory; got a SimpleNamespace"),  # as a lazy frame
     ):
         with pytest.raises(ValidationError, match=message):

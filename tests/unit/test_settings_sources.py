@@ -171,10 +171,8 @@ def test_mistakes_in_sections_have_their_line():
         ("search = 3\n", ":1: search is a section: write [search]"),
         ("[[search]]\ntop_k = 3\n", ":1: search is a section: write [search]"),
         ("top_k = 1\n[search]\ntop_k = 2\n", ":3: [search] top_k sets what top_k already sets"),
-        (
-            '[search]\nmode = "vector"\nsearch_type = "vector"\n',
-            ":3: [search] search_type sets what [search] mode already sets",
-        ),
+        ('[search]\nmode = "vector"\nsearch_type = "vector"\n',
+         ":3: [search] search_type sets what [search] mode already sets"),
         (f'[database]\npassword = "{SECRET}"\n', "a password belongs in the database's address, in PGPASSWORD"),
         (f'[embeddings]\napi_key = "{SECRET}"\n', "keys come from the environment only"),
         ('language = """\ntop_k = 5\n"""\ntop_k = true\n', f":4: top_k {WHOLE}; got True"),
