@@ -238,6 +238,12 @@ def new_database(databases):
         yield lambda: made.enter_context(databases.copy(PREPARED))
 
 
+@pytest.fixture(scope="module")
+def module_url(new_database):
+    """A database that the tests of a module share."""
+    return new_database()
+
+
 @pytest.fixture
 def shell(database_url, tmp_path):
     """The command line in a folder with two documents, and a database of its own."""

@@ -10,6 +10,11 @@ SAME_SURROUNDINGS = settings(OWN_ROWS)
 """A fixture sets what surrounds the examples, and no example changes that."""
 
 
-def examples(usual):
-    """Return the number of examples of a property that usually has so many: fewer if all properties have fewer."""
+def examples(usual, full=None):
+    """Return the number of examples of a property that usually has so many: fewer if all properties have fewer.
+
+    `full` is the number of `--full`, if it is another one.
+    """
+    if full is not None and settings.get_current_profile_name() == "full":
+        return full
     return min(usual, max(1, usual * settings.default.max_examples // settings.get_profile("default").max_examples))

@@ -54,6 +54,14 @@ def ids_of(results):
     return [hit.id for hit in results]
 
 
+def pages(retriever, *arguments, **options):
+    """All pages of a search, by their cursors."""
+    found = [retriever.search(*arguments, **options)]
+    while found[-1].next_cursor is not None:
+        found.append(retriever.search_page(found[-1].next_cursor))
+    return found
+
+
 def plain(results):
     """What is the same for every search that finds the same."""
     left_out = ("timings", "query_cached", "legs")

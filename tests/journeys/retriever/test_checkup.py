@@ -1,20 +1,25 @@
 """`collection.checkup`: what is asked, what is told, and what it is refused for."""
 
 import asyncio
+import math
+import re
 import threading
 from dataclasses import replace
 
+import numpy as np
 import psycopg
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from psycopg.conninfo import make_conninfo
 
-from semlex import Document
-from semlex.diagnostics.checkup import FIRST_BATCH, MAX_SECONDS
+from semlex import Bm25Options, Document
+from semlex.diagnostics.checkup import FIRST_BATCH, MAX_SECONDS, share_of
 from semlex.errors import ConfigurationError
 from semlex.models.cancellation import check
 from semlex.testing import HashEmbedder
 from tests.support.manual_clock import ManualClock
-from tests.support.retrievers import opened
+from tests.support.retrievers import opened, sync_opened
 from tests.support.waiting import LIMIT
 
 KEYS = (
@@ -162,8 +167,7 @@ async def test_hostile_headings(database_url):
     ]
     async with opened(database_url, HashEmbedder()) as retriever:
         await retriever.add_documents(rows)
-        modes = ("hybrid", "keyword", "vector")
-        for mode in modes:
+        for mode in ("hybrid", "keyword", "vector"):
             told = await retriever.checkup(mode=mode)
             asked = {one.chunk_id: one for page in told.documents for one in page.headings}
             assert set(asked) == HOSTILE.keys() - {"marks"}
@@ -175,23 +179,20 @@ async def test_hostile_headings(database_url):
 
 
 async def test_what_cannot_be_asked_is_refused(database_url):
+    notes = [titled(f"text {n}", "Notes") for n in range(3)]
     async with opened(database_url, "none") as retriever:
         for rows, message in (
             ([], "is empty: fill it with semlex index PATH"),
             ([Document("a text"), Document("another")], "no chunk of collection 'default_collection' has a heading"),
-            (
-                [titled(f"text {n}", "Notes") for n in range(3)],
-                "none of the 3 headings .* 3 occur in three or more places",
-            ),
+            (notes, "none of the 3 headings .* 3 occur in three or more places"),
         ):
             await retriever.add_documents(rows)
             with pytest.raises(ConfigurationError, match=message):
                 await retriever.checkup()
-        for name, value in (("sample", 0), ("sample", "9"), ("seed", -1), ("mode", "both"), ("progress", 3)):
+        wrong = (("sample", 0), ("sample", "9"), ("seed", -1), ("mode", "both"), ("progress", 3), ("estimated", 3))
+        for name, value in wrong:
             with pytest.raises(ConfigurationError):
                 await retriever.checkup(**{name: value})
-        with pytest.raises(ConfigurationError):
-            await retriever.checkup(estimated=3)
 
 
 @pytest.mark.slow
@@ -246,3 +247,125 @@ async def test_it_only_reads_and_ends_when_it_is_cancelled(database_url):
     async with opened(read_only, HashEmbedder(), create=False) as retriever:
         assert (await retriever.checkup()).result.found == 1
     assert contents(database_url) == before
+
+
+WORDS = ("cat", "dog", "ship", "hill", "stone", "running", "keys")
+HEADINGS = ("cat ship", "the dog", "Keys", "running -hill", 'stone "cat"', "hill", "zzqx")
+EMBEDDER, WEIGHT = HashEmbedder(16), 0.5
+
+
+def document(number, row):
+    """A chunk as it is indexed: its headings above it, the last one in its text as well."""
+    name, chapter, section, body = row
+    metadata = {"source_document": name, "chapter_title": chapter, "section_title": section}
+    heading = section or chapter
+    return Document(f"## {heading}\n{body}" if heading else body, metadata, id=f"c{number:02}")
+
+
+def words_of(line):
+    return re.findall(r"\w+", line.lower())
+
+
+def without(number, row, heading):
+    """The same as if the heading had never been there."""
+    name, chapter, section, body = row
+    chapter, section = ("" if one == heading else one for one in (chapter, section))
+    last = row[2] or row[1]
+    text = body if last == heading else f"## {last}\n{body}"
+    lines = [line for line in text.splitlines() if words_of(line) != words_of(heading)]
+    metadata = {"source_document": name, "chapter_title": chapter, "section_title": section}
+    return Document("\n".join(lines), metadata, id=f"c{number:02}")
+
+
+rows = st.lists(
+    st.tuples(
+        st.sampled_from(["a.md", "b.md", "c.md"]),
+        st.sampled_from(["", *HEADINGS[:3]]),
+        st.sampled_from(["", *HEADINGS[3:]]),
+        st.lists(st.sampled_from(WORDS), min_size=1, max_size=6).map(" ".join),
+    ),
+    min_size=3,
+    max_size=12,
+)
+
+
+def is_rank_of_best(rank, mine, others):
+    """Whether a rank is that of the best of mine, whatever the order of what is as good as equal."""
+    close = 1e-4
+    if not mine:
+        return rank is None
+    better = sum(score > max(mine) + close for score in others)
+    as_good = sum(score > max(mine) - close for score in others)
+    return rank is not None and better < rank <= as_good + 1
+
+
+@pytest.fixture(scope="module")
+def twin(module_url):
+    """Chunks' length does not count (b=0): the average of all is that of the collection as it is."""
+    with sync_opened(module_url, EMBEDDER, bm25=Bm25Options(b=0.0)) as retriever:
+        yield retriever
+
+
+@pytest.mark.slow
+@example(
+    rows=[("a.md", "cat ship", "", "cat ship"), ("a.md", "cat ship", "", "dog"), ("b.md", "", "", "dog")], mode=None
+)
+@given(rows=rows, mode=st.sampled_from([None, "vector", "keyword"]))
+def test_it_agrees_with_documents_that_lack_the_heading(twin, rows, mode):
+    rows = [*rows, ("z.md", "One to ask", "", "a text of its own")]
+    whole = [document(number, row) for number, row in enumerate(rows)]
+    if twin.count() > len(rows):
+        twin.delete([f"c{number:02}" for number in range(len(rows), 21)])
+    twin.add_documents(whole)
+    sections = {(row[0], tuple(filter(None, row[1:3]))): row[2] or row[1] for row in rows if row[1] or row[2]}
+    counts = {heading: [*sections.values()].count(heading) for heading in sections.values()}
+    fair = {place: heading for place, heading in sections.items() if counts[heading] <= 2}
+    told = twin.checkup(mode=mode)  # before it loses a heading
+    assert told.left_out.repeated == len(sections) - len(fair)
+    asked = {(page.document, one.path): one for page in told.documents for one in page.headings}
+    assert set(asked) <= set(fair)
+    assert len(fair) - len(asked) == told.left_out.wide + told.left_out.empty
+    contexts = [" > ".join(filter(None, row[1:3])) for row in rows]
+    texts = [
+        f"{context}\n{one.content}" if context else one.content for context, one in zip(contexts, whole, strict=True)
+    ]
+    stored = EMBEDDER.embed_documents(texts)
+    changed = []
+    for (name, path), one in asked.items():
+        heading = fair[name, path]
+        section = [
+            number
+            for number, row in enumerate(rows)
+            if row[0] == name and tuple(filter(None, row[1:3]))[: len(path)] == path
+        ]
+        bare = {number: without(number, rows[number], heading) for number in section}
+        if not all(one.content for one in bare.values()):
+            continue  # a chunk without text cannot be stored
+        twin.add_documents([bare.get(number, whole[number]) for number in sorted({*section, *changed})])
+        changed = section
+        hits = twin.search(
+            one.heading, 21, mode=mode, tuning={"candidates": 21}, weights={"vector": WEIGHT} if mode is None else None
+        )
+        similar = stored.astype(np.float64) @ EMBEDDER.embed_query(one.heading).astype(np.float64)
+        greatest = max((hit.keyword_score or 0.0 for hit in hits), default=0.0)
+        mine, others = [], []
+        for hit in hits:
+            near, words = hit.vector_score, hit.keyword_score or 0.0
+            if mode is None and near is not None:
+                z = (near - similar.mean()) / similar.std() if similar.std() > 1e-6 else 0.0
+                score = (1 - WEIGHT) * (words / greatest if greatest else 0.0) + WEIGHT * z / 6
+            else:
+                score = words if mode == "keyword" else near or 0.0
+            (mine if int(hit.id[1:]) in section else others).append(score)
+        assert is_rank_of_best(one.rank, mine, others), (one, mine, others)
+        assert (one.code is None) == (one.rank is not None and one.rank <= 3)
+
+
+def test_the_interval_is_wilson():
+    for found, asked in ((0, 1), (3, 7), (20, 20), (1, 200)):
+        low, high = share_of(found, asked).interval
+        for end in (low, high):
+            # The interval holds the shares under which so many would be no surprise: solved backwards.
+            if 0 < end < 1:
+                assert abs(found / asked - end) == pytest.approx(1.959964 * math.sqrt(end * (1 - end) / asked))
+        assert 0 <= low <= found / asked <= high <= 1

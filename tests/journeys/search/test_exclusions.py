@@ -16,28 +16,30 @@ from tests.support.retrievers import filled, ids_of
 from tests.support.waiting import eventually, held
 
 POSTINGS = "semlex.fruit_posting"
-COUNT = 160
-FILLER = ("pear", "plum", "electric", "car", "cars", "tree", "lamp", "desk")
 SAID_APART = {
     "apple -secret": ["secret"],
     'apple tree -"electric car"': ["electric car"],
     '-secret apple -"electric car" -lamp': ['"secret"', "electric, car", "lamp"],
 }
-QUESTIONS = tuple(SAID_APART)
 
 
 def texts():
     """Most of them hold an excluded word, and those are nearest to the questions."""
     chance, made = random.Random(1), {}
-    for number in range(COUNT):
-        words = chance.sample(FILLER, 3)
+    for number in range(160):
+        words = chance.sample(("pear", "plum", "electric", "car", "cars", "tree", "lamp", "desk"), 3)
         if number % 5:
             words.insert(chance.randrange(4), chance.choice(("secret", "secrets", "electric car", "electric cars")))
         made[f"d{number}"] = f"{'apple ' if number % 3 else ''}{' '.join(words)} {number}"
     return made
 
 
-APPLES = {"a": "a secret apple", "b": "an apple"}
+TEXTS, APPLES = texts(), {"a": "a secret apple", "b": "an apple"}
+DAMAGES = {
+    "unreadable": f"UPDATE {POSTINGS} SET data = '\\x00'",  # noqa: S608 - constants
+    "emptied": f"DELETE FROM {POSTINGS}",  # noqa: S608 - as above
+    "whole": "SELECT",
+}
 
 
 def holds(text, question):
@@ -45,16 +47,6 @@ def holds(text, question):
     words = f" {' '.join(word.rstrip('s') for word in text.split())} "
     excluded = {"-secret": " secret ", '-"electric car"': " electric car ", "-lamp": " lamp "}
     return any(part in question and phrase in words for part, phrase in excluded.items())
-
-
-TEXTS = texts()
-
-
-DAMAGES = {
-    "unreadable": f"UPDATE {POSTINGS} SET data = '\\x00'",  # noqa: S608 - constants
-    "emptied": f"DELETE FROM {POSTINGS}",  # noqa: S608 - as above
-    "whole": "SELECT",
-}
 
 
 @contextmanager
@@ -116,7 +108,7 @@ async def test_no_hit_holds_what_is_excluded(database_url, full):
     async with filled(database_url, documents, collection="fruit") as retriever:
         for seed in range(1000) if full else (*range(8), 179):
             chance = random.Random(seed)
-            question, state = chance.choice(QUESTIONS), ("whole", "unreadable", "late", "emptied")[seed % 4]
+            question, state = chance.choice(tuple(SAID_APART)), ("whole", "unreadable", "late", "emptied")[seed % 4]
             mode = chance.choice((None, "vector", "hybrid", *(["keyword"] if state == "whole" else [])))
             filters = chance.choice((None, {"n": {"$lt": 40}}))
             apart = SAID_APART[question] if chance.random() < 0.5 else None
@@ -151,46 +143,50 @@ async def test_engines_that_know_no_exclusions(database_url):
         assert (await retriever.why("s3", "apple", mode="keyword", exclude=["secrets"])).code == "excluded"
 
 
-# A question with a flag or quotes -> a word of the text that answers it. Read as operators, all but the flags with two
-# dashes would leave that text out.
-SENTENCES = {
-    "what are the files with -x and -y": "executable",
-    "Why does -v print nothing?": "verbose",
-    "What does -verbose do in the old shell?": "verbose",
-    "how do I skip the cache with -n": "cache",
-    "build --no-cache -n": "cache",
-    "install fails with --no-cache-dir -n on the server": "cache",
-    "Which option is meant by “run as root”?": "root",
-    "„run as root“ in a container": "root",
-    "«run as root» dans un conteneur": "root",
-    'What does "run as administrator" mean here?': "root",
-    "Is -recursive needed to copy a folder?": "folder",
-    "copy a folder -r": "folder",
-    "tar -xzf archive -C folder -v": "archive",
-    'Is it true that "tar archives" keep owners?': "archive",
-    "¿Para qué sirve -depth al clonar?": "clone",
-    "shallow clone -d 1": "clone",
-    "why is -port refused, is it taken?": "port",
-    "listen -p 8080": "port",
-    "the server says “address in use”": "port",
-    "Can I leave the -quiet flag out?": "quiet",
-}
+# A text, and questions with a flag or quotes that it answers. Read as operators, all but the flags with two dashes
+# would leave that text out.
 ANSWERS = {
-    "executable": "The flags -x and -y list executable files and links.",
-    "verbose": "With -v or -verbose the old shell prints verbose lines.",
-    "cache": "Use -n or --no-cache-dir to install and build without the cache.",
-    "root": "To run as root or administrator is dangerous, in a container, too. root",
-    "folder": "Copy a folder with -r, which is -recursive.",
-    "archive": "tar -xzf unpacks an archive; archives keep owners; -v lists, -C names a folder.",
-    "clone": "A shallow clone (clonar) has -depth or -d 1.",
-    "port": "The server listens on a port: -p or -port 8080. Another address is in use.",
-    "quiet": "The -quiet flag hides every line.",
+    "executable": ("The flags -x and -y list executable files and links.", "what are the files with -x and -y"),
+    "verbose": (
+        "With -v or -verbose the old shell prints verbose lines.",
+        *("Why does -v print nothing?", "What does -verbose do in the old shell?"),
+    ),
+    "cache": (
+        "Use -n or --no-cache-dir to install and build without the cache.",
+        *(
+            "how do I skip the cache with -n",
+            "build --no-cache -n",
+            "install fails with --no-cache-dir -n on the server",
+        ),
+    ),
+    "root": (
+        "To run as root or administrator is dangerous, in a container, too. root",
+        *("Which option is meant by “run as root”?", "„run as root“ in a container"),
+        *("«run as root» dans un conteneur", 'What does "run as administrator" mean here?'),
+    ),
+    "folder": (
+        "Copy a folder with -r, which is -recursive.",
+        *("Is -recursive needed to copy a folder?", "copy a folder -r"),
+    ),
+    "archive": (
+        "tar -xzf unpacks an archive; archives keep owners; -v lists, -C names a folder.",
+        *("tar -xzf archive -C folder -v", 'Is it true that "tar archives" keep owners?'),
+    ),
+    "clone": (
+        "A shallow clone (clonar) has -depth or -d 1.",
+        *("¿Para qué sirve -depth al clonar?", "shallow clone -d 1"),
+    ),
+    "port": (
+        "The server listens on a port: -p or -port 8080. Another address is in use.",
+        *("why is -port refused, is it taken?", "listen -p 8080", "the server says “address in use”"),
+    ),
+    "quiet": ("The -quiet flag hides every line.", "Can I leave the -quiet flag out?"),
 }
 
 
 async def test_sentences_with_flags_and_quotes_lose_no_answer(database_url):
-    async with filled(database_url, ANSWERS) as retriever:
-        for question, word in SENTENCES.items():
+    async with filled(database_url, {word: text for word, (text, *_) in ANSWERS.items()}) as retriever:
+        for word, question in ((word, question) for word, (_, *asked) in ANSWERS.items() for question in asked):
             found = await retriever.search(question, 3)
             plain = await retriever.search(re.sub(r"-\B|\B-|[“”„«»\"]", " ", question), 3, mode="keyword")
             assert word in ids_of(found), question

@@ -21,14 +21,9 @@ pytestmark = pytest.mark.pg16
 
 
 @pytest.fixture(scope="module")
-def url(new_database):
-    return new_database()
-
-
-@pytest.fixture(scope="module")
-def shelf(url):
+def shelf(module_url):
     """A collection that tests fill from scratch."""
-    with SyncRetriever(url, "none", collection="shelf") as retriever:
+    with SyncRetriever(module_url, "none", collection="shelf") as retriever:
         yield retriever
 
 
@@ -38,7 +33,7 @@ def refill(shelf, rows):
 
 
 @pytest.fixture(scope="module")
-def library(url, tmp_path_factory):
+def library(module_url, tmp_path_factory):
     """60 texts and a folder; tests only read it."""
     folder = tmp_path_factory.mktemp("docs")
     (folder / "keys.md").write_text("# Keys\n\n## Rotation\n\nTurn it.\n\n## Storage\n\nKeep it.\n", encoding="utf-8")
@@ -51,7 +46,7 @@ def library(url, tmp_path_factory):
         )
         for n in range(60)
     ]
-    with sync_filled(url, documents, 16, collection="library") as retriever:
+    with sync_filled(module_url, documents, 16, collection="library") as retriever:
         retriever.index(folder, source="handbook", chunk_tokens=16, overlap_tokens=0)
         yield retriever
 
@@ -89,32 +84,24 @@ def same(facet, expected):
 
 
 @pytest.mark.slow
-def test_counts_equal_those_of_a_model_in_memory(shelf, full):
-    @given(
-        rows=st.lists(filter_trees.documents, min_size=1, max_size=8), paths=st.lists(filter_trees.paths, max_size=3)
-    )
-    @settings(max_examples=2_000 if full else examples(40))
-    def count(rows, paths):
-        refill(shelf, rows)
-        # Every field that there is, and some that may not be.
-        asked = list(dict.fromkeys([*((name,) for row in rows for name in row), *paths]))[:20] or [("missing",)]
-        facets = shelf.fields.facets([named(path) for path in asked], limit=1000)
-        assert facets.chunks == len(rows)
-        for path in asked:
-            assert same(facets[named(path)], plain_counts(rows, path)), (path, facets[named(path)])
-            counts = [one.count for one in facets[named(path)].values]
-            assert counts == sorted(counts, reverse=True)
-
-    count()
+@given(rows=st.lists(filter_trees.documents, min_size=1, max_size=8), paths=st.lists(filter_trees.paths, max_size=3))
+@settings(max_examples=examples(40, full=2_000))
+def test_counts_equal_those_of_a_model_in_memory(shelf, rows, paths):
+    refill(shelf, rows)
+    # Every field that there is, and some that may not be.
+    asked = list(dict.fromkeys([*((name,) for row in rows for name in row), *paths]))[:20] or [("missing",)]
+    facets = shelf.fields.facets([named(path) for path in asked], limit=1000)
+    assert facets.chunks == len(rows)
+    for path in asked:
+        assert same(facets[named(path)], plain_counts(rows, path)), (path, facets[named(path)])
+        counts = [one.count for one in facets[named(path)].values]
+        assert counts == sorted(counts, reverse=True)
 
 
-FILTERS = (
-    *(None, {"year": 2001}, F("tags").contains("b"), {"year": 1}),
-    "year > 2000 and @source_document != '3.pdf'",
-)
+IN_WORDS = "year > 2000 and @source_document != '3.pdf'"
 
 
-@pytest.mark.parametrize("filters", FILTERS)
+@pytest.mark.parametrize("filters", [None, {"year": 2001}, F("tags").contains("b"), {"year": 1}, IN_WORDS])
 def test_a_count_is_what_the_filter_finds(library, filters):
     fields = ["year", "tags", "@source_document", "@language", "@source", "@heading", "@type"]
     facets = library.fields.facets(fields, filters)
@@ -208,13 +195,7 @@ def test_bad_input_and_json(library):
     for fields in ("year", [], ["a"] * 21, [1], None, 5):
         with pytest.raises(ConfigurationError, match="fields"):
             library.fields.facets(fields)
-    for field, told in (
-        ("@sourse", "fields"),
-        ("@sourse", "@source"),
-        ("", "fields"),
-        ("a..b", "fields"),
-        ("\0", "fields"),
-    ):
+    for field, told in {"@sourse": "fields.*@source", "": "fields", "a..b": "fields", "\0": "fields"}.items():
         with pytest.raises(ValidationError, match=told):
             library.fields.facets([field])
     for options in ({"limit": 0}, {"limit": 1001}, {"candidates": 0}, {"mode": "vector"}):

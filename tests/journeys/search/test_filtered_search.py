@@ -41,9 +41,8 @@ def vectors():
 
 
 @pytest.fixture(scope="module")
-def indexed(new_database, vectors):
+def indexed(module_url, vectors):
     """3,000 vectors under an HNSW index, with filters of several widths; the tests only read it."""
-    url = new_database()
     documents = [
         Document(
             f"text number {n}",
@@ -53,10 +52,18 @@ def indexed(new_database, vectors):
         )
         for n, row in enumerate(vectors)
     ]
-    with sync_opened(url, "none") as retriever:
+    with sync_opened(module_url, "none") as retriever:
         retriever.add_documents(documents, vectors)
         retriever.indexes.create()
-        yield url, retriever
+        yield retriever
+
+
+@pytest.fixture
+def fresh(indexed, module_url):
+    """A client of the same collection that has asked nothing yet."""
+    del indexed  # it makes the collection
+    with sync_opened(module_url, "none") as retriever:
+        yield retriever
 
 
 def explained(patch, how, note):
@@ -96,9 +103,8 @@ def passing(vectors, name, value):
     planning=st.sampled_from(PLANNING),
 )
 def test_k_rows_whenever_k_pass(indexed, vectors, *, number, name, value, top_k, mode, planning):
-    _, retriever = indexed
     vector = None if mode == "keyword" else vectors[number]
-    results = retriever.search("text number", top_k, {name: value}, vector=vector, mode=mode, tuning=planning)
+    results = indexed.search("text number", top_k, {name: value}, vector=vector, mode=mode, tuning=planning)
     kept = passing(vectors, name, value)
     assert len(results) == min(top_k, int(kept.sum()))
     assert all(kept[int(hit.id)] for hit in results)
@@ -116,39 +122,37 @@ def test_a_filter_that_leaves_out_what_is_near_is_answered_exactly(indexed, vect
     assert 0.15 < kept.mean() < 0.5
     for mode in ("vector", None):
         options = {"vector": query, "mode": mode, "fusion": "rrf", "tuning": {"ef_search": 10}}
-        results = indexed[1].search("text", 10, {"far": True}, **options)
+        results = indexed.search("text", 10, {"far": True}, **options)
         assert len(results) == 10
         if mode == "vector":
             assert ids_of(results) == nearest(vectors, query, kept, 10)
 
 
 def test_the_legs_say_how_they_answered(indexed, vectors):
-    _, retriever = indexed
-    wide = retriever.search("text", 5, {"1/2": 0}, vector=vectors[0])
+    wide = indexed.search("text", 5, {"1/2": 0}, vector=vectors[0])
     assert str(wide.legs["vector"]).startswith("vector: vector index, ef_search 1")
     assert "the filter keeps about" in str(wide.legs["vector"])
     assert wide.legs["vector"].share == pytest.approx(0.5, abs=0.05)
     assert "checked by the filter" in wide.legs["keyword"].plan
-    narrow = retriever.search("text", 5, {"1/1000": 0}, vector=vectors[0])
+    narrow = indexed.search("text", 5, {"1/1000": 0}, vector=vectors[0])
     assert narrow.legs["vector"].plan == "exact, 3 rows that pass"
     assert [leg.passing for leg in narrow.legs.values()] == [3, 3]
-    plain = retriever.search("text", 5, vector=vectors[0])
+    plain = indexed.search("text", 5, vector=vectors[0])
     assert [leg.share for leg in plain.legs.values()] == [None, None]
     assert plain.to_dict()["legs"]["keyword"]["candidates"] == 30
 
 
 @pytest.mark.primary
-def test_a_wide_filter_that_is_repeated_is_answered_exactly(indexed, vectors, monkeypatch):
+def test_a_wide_filter_that_is_repeated_is_answered_exactly(fresh, vectors, monkeypatch):
     """The index is given up for the rows that pass, once reading them pays; the server goes to their places."""
     shown, plans = [], []
-    with sync_opened(indexed[0], "none") as retriever:
-        for number in range(SEARCHES_BEFORE_ROWS + 2):
-            if number > SEARCHES_BEFORE_ROWS:
-                explained(monkeypatch, b"COSTS OFF", shown.extend)
-            hits = retriever.search(None, 10, {"1/10": 1}, vector=vectors[number], mode="vector")
-            plans.append(hits.legs["vector"].plan)
-            if number == SEARCHES_BEFORE_ROWS:
-                assert ids_of(hits) == nearest(vectors, vectors[number], passing(vectors, "1/10", 1), 10)
+    for number in range(SEARCHES_BEFORE_ROWS + 2):
+        if number > SEARCHES_BEFORE_ROWS:
+            explained(monkeypatch, b"COSTS OFF", shown.extend)
+        hits = fresh.search(None, 10, {"1/10": 1}, vector=vectors[number], mode="vector")
+        plans.append(hits.legs["vector"].plan)
+        if number == SEARCHES_BEFORE_ROWS:
+            assert ids_of(hits) == nearest(vectors, vectors[number], passing(vectors, "1/10", 1), 10)
     assert all(plan.startswith("vector index") for plan in plans[:SEARCHES_BEFORE_ROWS])
     assert plans[SEARCHES_BEFORE_ROWS] == "exact, 300 rows that pass"
     plan = " ".join(line.strip() for (line,) in shown)
@@ -157,7 +161,7 @@ def test_a_wide_filter_that_is_repeated_is_answered_exactly(indexed, vectors, mo
 
 
 @pytest.mark.primary
-def test_of_many_rows_that_pass_few_are_compared_on_the_server(indexed, vectors, monkeypatch):
+def test_of_many_rows_that_pass_few_are_compared_on_the_server(fresh, vectors, monkeypatch):
     """Their vectors are kept, so that the answer is exact whichever few are compared."""
     run, sent = retrieval.run_legs, []
 
@@ -167,15 +171,14 @@ def test_of_many_rows_that_pass_few_are_compared_on_the_server(indexed, vectors,
         return await run(snapshot, legs, *others)
 
     monkeypatch.setattr(retrieval, "run_legs", watched)
-    with sync_opened(indexed[0], "none") as retriever:
-        for number in range(SEARCHES_BEFORE_ROWS + 20):
-            sent.clear()
-            hits = retriever.search(None, 10, {"1/2": 1}, vector=vectors[number], mode="vector")
-            if hits.legs["vector"].plan.startswith("exact"):
-                assert ids_of(hits) == nearest(vectors, vectors[number], passing(vectors, "1/2", 1), 10)
-            if sent and 0 < sent[-1] < 100:
-                break
-        assert 0 < sent[-1] < 100
+    for number in range(SEARCHES_BEFORE_ROWS + 20):
+        sent.clear()
+        hits = fresh.search(None, 10, {"1/2": 1}, vector=vectors[number], mode="vector")
+        if hits.legs["vector"].plan.startswith("exact"):
+            assert ids_of(hits) == nearest(vectors, vectors[number], passing(vectors, "1/2", 1), 10)
+        if sent and 0 < sent[-1] < 100:
+            break
+    assert 0 < sent[-1] < 100
 
 
 def rows_of_index(plan):
@@ -193,7 +196,7 @@ def test_a_longer_list_brings_no_more_rows_than_a_filtered_search_needs(indexed,
     explained(monkeypatch, how, lambda rows: scanned.extend(rows_of_index(rows[0][0][0]["Plan"])))
     options = {"mode": "vector", "tuning": {"ef_search": ef_search}}
     for number in range(20):
-        hits = indexed[1].search(None, 10, {"1/2": 1}, vector=vectors[number], **options)
+        hits = indexed.search(None, 10, {"1/2": 1}, vector=vectors[number], **options)
         assert hits.legs["vector"].plan == f"vector index, ef_search {ef_search}, 12 of halfvec rescored"
         exact = nearest(vectors, vectors[number], passing(vectors, "1/2", 1), 10)
         found += len(set(ids_of(hits)) & set(exact))
@@ -214,27 +217,25 @@ def test_under_a_filter_a_longer_list_of_bits_is_rescored_as_far_as_it_passes(da
             assert least <= int(rescored[1]) <= most
 
 
-def test_a_search_with_a_short_deadline_reads_nothing_for_later_ones(indexed, vectors, monkeypatch):
+def test_a_search_with_a_short_deadline_reads_nothing_for_later_ones(fresh, vectors, monkeypatch):
     monkeypatch.setattr(retrieval, "SECONDS_FOR_ROWS", 1000.0)
-    with sync_opened(indexed[0], "none") as retriever:
-        for number in range(SEARCHES_BEFORE_ROWS + 3):
-            hits = retriever.search(None, 10, {"1/2": 1}, vector=vectors[number], mode="vector", deadline=600.0)
-            assert hits.legs["vector"].plan.startswith("vector index")
+    for number in range(SEARCHES_BEFORE_ROWS + 3):
+        hits = fresh.search(None, 10, {"1/2": 1}, vector=vectors[number], mode="vector", deadline=600.0)
+        assert hits.legs["vector"].plan.startswith("vector index")
 
 
-def test_after_a_filter_that_leaves_out_what_is_near_its_rows_are_compared_at_once(indexed, vectors, monkeypatch):
+def test_after_a_filter_that_leaves_out_what_is_near_its_rows_are_compared_at_once(fresh, vectors, monkeypatch):
     """Now and then the index is tried again: other queries may be near what passes."""
     monkeypatch.setattr(planner, "ROWS_PER_CANDIDATE", 0.1)
     monkeypatch.setattr(planner, "MAX_VECTOR_BYTES", 0)
     query, kept = np.eye(DIMENSIONS, dtype=np.float32)[0], passing(vectors, "farther", 1)
     assert 0.1 < kept.mean() < 0.2
-    with sync_opened(indexed[0], "none") as retriever:
-        for number in range(2 * WITHOUT_INDEX + 1):
-            hits = retriever.search(None, 10, {"farther": True}, vector=query, mode="vector")
-            assert ids_of(hits) == nearest(vectors, query, kept, 10)
-            plan = hits.legs["vector"].plan
-            assert plan.startswith(f"exact, {kept.sum()} rows that pass")
-            assert (", as vector index" in plan) == (number % WITHOUT_INDEX == 0)
+    for number in range(2 * WITHOUT_INDEX + 1):
+        hits = fresh.search(None, 10, {"farther": True}, vector=query, mode="vector")
+        assert ids_of(hits) == nearest(vectors, query, kept, 10)
+        plan = hits.legs["vector"].plan
+        assert plan.startswith(f"exact, {kept.sum()} rows that pass")
+        assert (", as vector index" in plan) == (number % WITHOUT_INDEX == 0)
 
 
 def test_fewer_vectors_than_candidates_are_compared_once(database_url, vectors, monkeypatch):
@@ -277,33 +278,30 @@ def test_what_is_remembered_of_a_filter_may_be_wrong(database_url, vectors):
 
 @pytest.mark.slow
 def test_sixteen_filtered_searches_at_once_equal_their_serial_answers(indexed, vectors):
-    _, retriever = indexed
-
     def answer(n):
         filters = {sorted(PASSING)[n % 4]: n % 2}
-        return [(hit.id, hit.fused_score) for hit in retriever.search("text number", 5, filters, vector=vectors[n])]
+        return [(hit.id, hit.fused_score) for hit in indexed.search("text number", 5, filters, vector=vectors[n])]
 
     serial = [answer(n) for n in range(48)]
     with ThreadPoolExecutor(16) as threads:
         assert list(threads.map(answer, range(48))) == serial
 
 
-def test_of_too_many_rows_that_pass_for_an_exact_answer_the_index_finds_nearly_all(indexed, vectors, monkeypatch):
+def test_of_too_many_rows_that_pass_for_an_exact_answer_the_index_finds_nearly_all(fresh, vectors, monkeypatch):
     """However small their share is: what it takes does not grow with the collection. A given share still decides."""
     for module in (request, vector):
         monkeypatch.setattr(module, "MAX_FILTER_ROWS", 20)
     recalls = []
-    with sync_opened(indexed[0], "none") as retriever:
-        for number in range(40):
-            kept = passing(vectors, "1/100", number % 2)
-            asked = partial(retriever.search, None, 5, {"1/100": number % 2}, vector=vectors[number], mode="vector")
-            hits, exact = asked(), asked(tuning={"min_filter_share": 1.0, "max_filter_ids": 0})
-            assert hits.legs["vector"].plan == "vector index, ef_search 400, 30 of halfvec rescored"
-            assert ids_of(exact) == nearest(vectors, vectors[number], kept, 5)
-            assert exact.legs["vector"].plan.startswith("exact")
-            assert len(hits) == 5
-            assert all(kept[int(hit.id)] for hit in hits)
-            recalls.append(len(set(ids_of(hits)) & set(ids_of(exact))) / 5)
-        few = retriever.search(None, 5, {"1/1000": 0}, vector=vectors[0], mode="vector")
-        assert few.legs["vector"].plan == "exact, vectors by key"
+    for number in range(40):
+        kept = passing(vectors, "1/100", number % 2)
+        asked = partial(fresh.search, None, 5, {"1/100": number % 2}, vector=vectors[number], mode="vector")
+        hits, exact = asked(), asked(tuning={"min_filter_share": 1.0, "max_filter_ids": 0})
+        assert hits.legs["vector"].plan == "vector index, ef_search 400, 30 of halfvec rescored"
+        assert ids_of(exact) == nearest(vectors, vectors[number], kept, 5)
+        assert exact.legs["vector"].plan.startswith("exact")
+        assert len(hits) == 5
+        assert all(kept[int(hit.id)] for hit in hits)
+        recalls.append(len(set(ids_of(hits)) & set(ids_of(exact))) / 5)
+    few = fresh.search(None, 5, {"1/1000": 0}, vector=vectors[0], mode="vector")
+    assert few.legs["vector"].plan == "exact, vectors by key"
     assert np.mean(recalls) >= 0.98

@@ -15,12 +15,7 @@ from tests.support.retrievers import sync_filled
 
 
 @pytest.fixture(scope="module")
-def url(new_database):
-    return new_database()
-
-
-@pytest.fixture(scope="module")
-def shelf(url):
+def shelf(module_url):
     """Four documents; tests only read them."""
     documents = [
         Document("a text", {"source_document": "a.md", "year": 2024, "draft": True}, id="number"),
@@ -28,15 +23,15 @@ def shelf(url):
         Document("a text", {"source_document": "c.md", "year": 2024.5, "size": "1e3"}, id="half"),
         Document("a text", {"source_document": "d.md"}, id="none"),
     ]
-    with sync_filled(url, documents) as retriever:
+    with sync_filled(module_url, documents) as retriever:
         yield retriever
 
 
 @pytest.fixture(scope="module")
-def library(url):
+def library(module_url):
     """A collection beside it, of documents without a name."""
     documents = [Document("a text", {"year": 2024, "author": {"name": "Ada"}}), Document("a text", {"year": 1999})]
-    with sync_filled(url, documents, collection="library") as retriever:
+    with sync_filled(module_url, documents, collection="library") as retriever:
         yield retriever
 
 
@@ -111,38 +106,33 @@ def test_three_spellings(shelf, mapping, tree, text, expected):
         assert {hit.id for hit in shelf.search(SearchQuery("text", filters=filters))} == expected
 
 
-FIELDS = {
-    "source": "did you mean @source?",
-    "source_document": "did you mean @source_document?",
-    "yaer": "did you mean year?",
-    "nowhere": "filters know @source, @source_document",
-    "year.month": "filters know @source, @source_document",
-}
-
-
-@pytest.mark.parametrize("name", FIELDS)
-def test_a_field_that_no_chunk_has(library, caplog, name):
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        *((name, f"did you mean @{name}?") for name in ("source", "source_document")),
+        ("yaer", "did you mean year?"),
+        *((name, "filters know @source, @source_document") for name in ("nowhere", "year.month")),
+    ],
+)
+def test_a_field_that_no_chunk_has(library, caplog, name, remedy):
     for mode in ("vector", "keyword", None):
         results = library.search("text", filters=f'{name} == "a.md" and year == 2024', mode=mode)
         assert results == []
         told = [one for one in results.warnings if f"no chunk has the metadata field {name!r}" in one]
-        assert FIELDS[name] in " ".join(told)
+        assert remedy in " ".join(told)
         assert not any("'year'" in one for one in results.warnings)
     with caplog.at_level(logging.WARNING, "semlex"):
         assert library.count(f"{name} == 1") == 0
     assert f"the metadata field {name!r}" in caplog.text
 
 
-KINDS = {
-    'year == "2024"': "'year' contains numbers, and the filter compares it with a text",
-    'year in ["2024", "1999"]': "'year' contains numbers",
-    'not not year like "20%"': "'year' contains numbers",
-    "author.name >= 5": "'author.name' contains texts, and the filter compares it with a number",
-}
-
-
 def test_values_of_another_kind_are_told(library, shelf, database_url):
-    for filters, told in KINDS.items():
+    for filters, told in {
+        'year == "2024"': "'year' contains numbers, and the filter compares it with a text",
+        'year in ["2024", "1999"]': "'year' contains numbers",
+        'not not year like "20%"': "'year' contains numbers",
+        "author.name >= 5": "'author.name' contains texts, and the filter compares it with a number",
+    }.items():
         results = library.search("text", filters=filters)
         [warning] = results.warnings
         assert (results, told in warning) == ([], True), filters

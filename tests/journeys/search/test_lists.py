@@ -23,7 +23,7 @@ from semlex.store.postgres.database import Database
 from semlex.testing import HashEmbedder
 from tests.support.databases import execute
 from tests.support.properties import examples
-from tests.support.retrievers import filled, plain, sync_filled, sync_opened
+from tests.support.retrievers import filled, pages, plain, sync_filled, sync_opened
 from tests.support.spies import calls_of
 
 WORDS = ("sea", "hill", "river", "stone", "cloud", "grass", "wind", "light")
@@ -37,53 +37,59 @@ def documents(count):
     return [Document(text, {"even": n % 2 == 0}, id=f"t{n:03}") for n, text in enumerate(texts)]
 
 
-@pytest.fixture(scope="module")
-def url(new_database):
-    return new_database()
+class BatchEmbedder(HashEmbedder):
+    """Embeds many queries at once, records the size of each batch, and fails on demand."""
+
+    def __init__(self):
+        super().__init__(DIMENSIONS)
+        self.batches = []
+        self.error = None
+        self.unusable = ""
+
+    def embed_queries(self, texts):
+        self.batches.append(len(texts))
+        if self.error is not None:
+            raise self.error
+        vectors = self.embed_documents(texts).copy()
+        vectors[[text == self.unusable for text in texts]] = np.nan
+        return vectors
 
 
 @pytest.fixture(scope="module")
-def library(url):
+def library(module_url):
     """300 documents; tests only read it."""
-    with sync_filled(url, documents(300), DIMENSIONS, TermOverlapReranker()) as retriever:
+    with sync_filled(module_url, documents(300), BatchEmbedder(), TermOverlapReranker()) as retriever:
         yield retriever
-
-
-def pages(retriever, *arguments, **options):
-    """All pages of a search, by their cursors."""
-    found = [retriever.search(*arguments, **options)]
-    while found[-1].next_cursor is not None:
-        found.append(retriever.search_page(found[-1].next_cursor))
-    return found
 
 
 def ranked(hits):
     return [(hit.rank, hit.id, hit.vector_score, hit.keyword_score, hit.fused_score, hit.rerank_score) for hit in hits]
 
 
-@pytest.mark.slow
-def test_pages_together_are_one_list(library, full):
-    @given(
-        query=st.lists(st.sampled_from([*WORDS, "-sea", '"hill river"']), min_size=1, max_size=4).map(" ".join),
-        cuts=st.integers(1, 8),
-        most=st.integers(1, 400),
-        mode=st.sampled_from(["vector", "keyword", "hybrid", None]),
-        fusion=st.sampled_from(["score", "rrf", "linear"]),
-        filters=st.sampled_from([None, {"even": True}]),
-    )
-    @settings(max_examples=2_000 if full else examples(30))
-    def search(query, cuts, most, **options):
-        top_k = -(-most // cuts)
-        options |= {"rerank": False, "max_results": most}
-        whole = library.search(query, most, **options)
-        found = pages(library, query, top_k, **options)
-        assert ranked([hit for page in found for hit in page]) == ranked(whole)
-        assert all(len(page) == top_k for page in found[:-1])
-        assert whole.next_cursor is None
-        assert not any(CHANGED in page.warnings for page in found)
-        assert len(whole) == most or len(whole) <= 300
+QUERY = st.lists(st.sampled_from([*WORDS, "-sea", '"hill river"', "zzqx"]), min_size=1, max_size=4).map(" ".join)
+MODE, FUSION = st.sampled_from(["vector", "keyword", "hybrid", None]), st.sampled_from(["score", "rrf", "linear"])
 
-    search()
+
+@pytest.mark.slow
+@given(
+    query=QUERY,
+    cuts=st.integers(1, 8),
+    most=st.integers(1, 400),
+    mode=MODE,
+    fusion=FUSION,
+    filters=st.sampled_from([None, {"even": True}]),
+)
+@settings(max_examples=examples(30, full=2_000))
+def test_pages_together_are_one_list(library, query, cuts, most, **options):
+    top_k = -(-most // cuts)
+    options |= {"rerank": False, "max_results": most}
+    whole = library.search(query, most, **options)
+    found = pages(library, query, top_k, **options)
+    assert ranked([hit for page in found for hit in page]) == ranked(whole)
+    assert all(len(page) == top_k for page in found[:-1])
+    assert whole.next_cursor is None
+    assert not any(CHANGED in page.warnings for page in found)
+    assert len(whole) == most or len(whole) <= 300
 
 
 def mixed_in_words(reranked, fused, weight):
@@ -98,38 +104,33 @@ def mixed_in_words(reranked, fused, weight):
 
 
 @pytest.mark.slow
-def test_reranked_pages_are_one_list_of_which_the_beginning_is_reranked(library, full):
-    reranker = TermOverlapReranker()
-
-    @given(
-        query=st.lists(st.sampled_from(WORDS), min_size=1, max_size=4).map(" ".join),
-        cuts=st.integers(1, 8),
-        most=st.integers(1, 100),
-        weight=st.sampled_from([0.0, 0.5, 1.0]),
-    )
-    @settings(max_examples=2_000 if full else examples(20))
-    def search(query, cuts, most, weight):
-        top_k = -(-most // cuts)
-        # The slow twin: the whole list in the order of the fusion, its beginning reranked.
-        options = {"max_results": most, "tuning": {"candidates": 1000}, "rerank_weight": weight}
-        fused = library.search(query, 1000, rerank=False, tuning={"candidates": 1000})
-        window = fused[: 4 * top_k]
-        scores = reranker.score(query, [hit.content for hit in window]).tolist()
-        mixed = mixed_in_words(scores, [hit.fused_score or 0.0 for hit in window], weight)
-        order = sorted(range(len(window)), key=lambda place: (-mixed[place], -weight * scores[place]))
-        expected = [(window[place].id, scores[place]) for place in order]
-        expected += [(hit.id, None) for hit in fused[4 * top_k :]]
-        found = pages(library, query, top_k, **options)
-        assert [(hit.id, hit.rerank_score) for page in found for hit in page] == expected[:most]
-        assert [hit.rank for page in found for hit in page] == list(range(1, min(most, len(fused)) + 1))
-        assert {page.reranker_model for page in found} == {reranker.identity}
-
-    search()
+@given(
+    query=st.lists(st.sampled_from(WORDS), min_size=1, max_size=4).map(" ".join),
+    cuts=st.integers(1, 8),
+    most=st.integers(1, 100),
+    weight=st.sampled_from([0.0, 0.5, 1.0]),
+)
+@settings(max_examples=examples(20, full=2_000))
+def test_reranked_pages_are_one_list_of_which_the_beginning_is_reranked(library, query, cuts, most, weight):
+    reranker, top_k = TermOverlapReranker(), -(-most // cuts)
+    # The slow twin: the whole list in the order of the fusion, its beginning reranked.
+    options = {"max_results": most, "tuning": {"candidates": 1000}, "rerank_weight": weight}
+    fused = library.search(query, 1000, rerank=False, tuning={"candidates": 1000})
+    window = fused[: 4 * top_k]
+    scores = reranker.score(query, [hit.content for hit in window]).tolist()
+    mixed = mixed_in_words(scores, [hit.fused_score or 0.0 for hit in window], weight)
+    order = sorted(range(len(window)), key=lambda place: (-mixed[place], -weight * scores[place]))
+    expected = [(window[place].id, scores[place]) for place in order]
+    expected += [(hit.id, None) for hit in fused[4 * top_k :]]
+    found = pages(library, query, top_k, **options)
+    assert [(hit.id, hit.rerank_score) for page in found for hit in page] == expected[:most]
+    assert [hit.rank for page in found for hit in page] == list(range(1, min(most, len(fused)) + 1))
+    assert {page.reranker_model for page in found} == {reranker.identity}
 
 
-def test_later_pages_ask_no_reranker(library, url):
+def test_later_pages_ask_no_reranker(library, module_url):
     cursor = library.search("sea stone", 5, max_results=50).next_cursor
-    with sync_opened(url, DIMENSIONS) as other:  # without a reranker, in another process
+    with sync_opened(module_url, DIMENSIONS) as other:  # without a reranker, in another process
         page = other.search_page(cursor)
         assert ranked(page) == ranked(library.search_page(cursor))
         assert "rerank" not in page.timings
@@ -187,10 +188,10 @@ def content(cursor):
 
 
 @pytest.fixture
-def key(library, url):
+def key(library, module_url):
     """The key of the library's cursors."""
     del library  # it makes the collection
-    [[stored]] = execute(url, "SELECT cursor_key FROM semlex.collection")
+    [[stored]] = execute(module_url, "SELECT cursor_key FROM semlex.collection")
     return bytes.fromhex(stored)
 
 
@@ -314,82 +315,43 @@ def test_bounds(library):
     assert len(library.search_page(cursor_of(library), deadline=60)) == 5
 
 
-VECTORS = "semlex.default_collection_embedding_1"
-
-
-class BatchEmbedder(HashEmbedder):
-    """Embeds many queries at once, records the size of each batch, and fails on demand."""
-
-    def __init__(self):
-        super().__init__(DIMENSIONS)
-        self.batches = []
-        self.error = None
-        self.unusable = ""
-
-    def embed_queries(self, texts):
-        self.batches.append(len(texts))
-        if self.error is not None:
-            raise self.error
-        vectors = self.embed_documents(texts).copy()
-        vectors[[text == self.unusable for text in texts]] = np.nan
-        return vectors
-
-
-def texts_of(count):
-    words = [" ".join(WORDS[(n * step) % len(WORDS)] for step in range(1, 2 + n % 6)) for n in range(count)]
-    return [Document(text, {"even": n % 2 == 0}, id=f"d{n:03}") for n, text in enumerate(words)]
-
-
-@pytest.fixture(scope="module")
-def many_library(new_database):
-    """200 documents; tests only read it."""
-    with sync_filled(new_database(), texts_of(200), BatchEmbedder(), TermOverlapReranker()) as retriever:
-        yield retriever
-
-
-QUERY = st.lists(st.sampled_from([*WORDS, "-sea", '"hill river"', "zzqx"]), min_size=1, max_size=4).map(" ".join)
-
-
 @pytest.mark.slow
-def test_many_searches_equal_single_ones(many_library, full):
-    @given(
-        queries=st.lists(QUERY, max_size=6),
-        top_k=st.integers(1, 30),
-        mode=st.sampled_from(["vector", "keyword", "hybrid", None]),
-        fusion=st.sampled_from(["score", "rrf", "linear"]),
-        filters=st.sampled_from([None, {"even": True}, {"odd": 1}]),
-        rerank=st.sampled_from([None, False]),
-    )
-    @settings(max_examples=2_000 if full else examples(30))
-    def search(queries, top_k, **options):
-        together = many_library.search_many(queries, top_k, **options)
-        assert list(map(plain, together)) == [plain(many_library.search(query, top_k, **options)) for query in queries]
-
-    search()
+@given(
+    queries=st.lists(QUERY, max_size=6),
+    top_k=st.integers(1, 30),
+    mode=MODE,
+    fusion=FUSION,
+    filters=st.sampled_from([None, {"even": True}, {"odd": 1}]),
+    rerank=st.sampled_from([None, False]),
+)
+@settings(max_examples=examples(30, full=2_000))
+def test_many_searches_equal_single_ones(library, queries, top_k, **options):
+    together = library.search_many(queries, top_k, **options)
+    assert list(map(plain, together)) == [plain(library.search(query, top_k, **options)) for query in queries]
 
 
-def test_queries_with_options_of_their_own(many_library):
+def test_queries_with_options_of_their_own(library):
     vector = tuple(np.ones(DIMENSIONS).tolist())
     queries = [SearchQuery("sea", top_k=7), "hill", SearchQuery(query_embedding=vector), SearchQuery("sea", vector)]
-    together = many_library.search_many(iter(queries))
+    together = library.search_many(iter(queries))
     assert [len(results) for results in together] == [7, 5, 5, 5]
-    assert list(map(plain, together)) == [plain(many_library.search(query)) for query in queries]
+    assert list(map(plain, together)) == [plain(library.search(query)) for query in queries]
 
 
-def test_a_filter_is_read_once(many_library, monkeypatch):
+def test_a_filter_is_read_once(library, monkeypatch):
     read, parse = [], request.parse_filters
     monkeypatch.setattr(request, "parse_filters", lambda filters, names: read.append(filters) or parse(filters, names))
     options = {"filters": "even == true", "boost": {"even == true": 2.0}}
-    both = many_library.search_many(["sea", "hill river"], **options)
+    both = library.search_many(["sea", "hill river"], **options)
     assert [one for one in read if one is not None] == ["even == true"]
     monkeypatch.undo()
-    assert list(map(plain, both)) == [plain(many_library.search(one, **options)) for one in ("sea", "hill river")]
+    assert list(map(plain, both)) == [plain(library.search(one, **options)) for one in ("sea", "hill river")]
     assert all(hit.metadata["even"] for one in both for hit in one)
 
 
 def test_the_model_is_asked_once_and_all_searches_see_one_state(database_url, monkeypatch):
     embedder = BatchEmbedder()
-    with sync_filled(database_url, texts_of(20), embedder) as retriever:
+    with sync_filled(database_url, documents(20), embedder) as retriever:
         retriever.search_many(["sea", "hill", "sea", "wind"])
         assert embedder.batches == [3]
         results = retriever.search_many(["sea", "cloud", "hill", "river"])
@@ -407,7 +369,7 @@ def test_the_model_is_asked_once_and_all_searches_see_one_state(database_url, mo
 
 def test_what_fails_leaves_the_words_as_in_a_single_search(database_url):
     embedder = BatchEmbedder()
-    with sync_filled(database_url, texts_of(20), embedder, cached_queries=0) as retriever:
+    with sync_filled(database_url, documents(20), embedder, cached_queries=0) as retriever:
         embedder.error = RuntimeError("zebra")
         for results in retriever.search_many(["sea", "hill"]):
             assert results.mode == "keyword"
@@ -418,12 +380,12 @@ def test_what_fails_leaves_the_words_as_in_a_single_search(database_url):
         embedder.error, embedder.unusable = None, "hill"
         assert [one.mode for one in retriever.search_many(["sea", "hill"])] == ["hybrid", "keyword"]
         embedder.unusable = ""
-        execute(database_url, f"ALTER TABLE {VECTORS} RENAME COLUMN embedding TO elsewhere")
+        execute(database_url, "ALTER TABLE semlex.default_collection_embedding_1 RENAME COLUMN embedding TO gone")
         together = retriever.search_many(["sea", "hill river", "zzqx"])
         assert list(map(plain, together)) == [plain(retriever.search(q)) for q in ("sea", "hill river", "zzqx")]
         assert all(one.mode == "keyword" and "vector search" in str(one.warnings) for one in together)
         assert len(together[0]) == 5
-    with sync_filled(database_url, texts_of(20), "none", collection="words") as retriever:
+    with sync_filled(database_url, documents(20), "none", collection="words") as retriever:
         assert [one.mode for one in retriever.search_many(["sea", "hill"])] == ["keyword"] * 2
         with pytest.raises(EmbeddingsMissingError):
             retriever.search_many(["sea"], mode="vector")
@@ -441,7 +403,7 @@ def test_a_lost_connection_is_replaced(database_url, monkeypatch):
             execute(url, "SELECT pg_terminate_backend(%s, 5000)", [lost[0]])
         return await load(snapshot, *arguments, **options)
 
-    with sync_filled(database_url, texts_of(20), BatchEmbedder()) as retriever:
+    with sync_filled(database_url, documents(20), BatchEmbedder()) as retriever:
         expected = [plain(retriever.search(query)) for query in ("sea", "hill", "wind")]
         monkeypatch.setattr(retrieval, "load_results", losing)
         assert list(map(plain, retriever.search_many(["sea", "hill", "wind"]))) == expected
@@ -451,7 +413,7 @@ def test_a_lost_connection_is_replaced(database_url, monkeypatch):
 
 async def test_in_a_transaction_of_ones_own(database_url):
     async with await psycopg.AsyncConnection.connect(database_url) as connection:
-        async with filled(None, texts_of(20), BatchEmbedder(), connection=connection) as retriever:
+        async with filled(None, documents(20), BatchEmbedder(), connection=connection) as retriever:
             together = await retriever.search_many(["sea", "-sea hill"])
             assert [plain(one) for one in together] == [plain(await retriever.search(q)) for q in ("sea", "-sea hill")]
             assert (await retriever.fields.facets(["even"], query="sea")).chunks == 20
@@ -460,21 +422,21 @@ async def test_in_a_transaction_of_ones_own(database_url):
         await connection.rollback()
 
 
-def test_bad_queries_are_reported_together_and_too_many_are_refused(many_library):
+def test_bad_queries_are_reported_together_and_too_many_are_refused(library):
     with pytest.raises(ValidationError) as caught:
-        many_library.search_many(["sea", " ", "x" * 5000, None, 5])
+        library.search_many(["sea", " ", "x" * 5000, None, 5])
     wrong = [(1, "blank"), (2, "too_long"), (3, "wrong_type"), (4, "wrong_type")]
     assert [(error.row, error.code) for error in caught.value.errors] == wrong
     with pytest.raises(ValidationError) as caught:
-        many_library.search_many(["sea", "hill"], filters={"a": object()})
+        library.search_many(["sea", "hill"], filters={"a": object()})
     assert [error.row for error in caught.value.errors] == [-1]
     for queries in ("sea", b"sea", None, 5, {"sea": 1}, SearchQuery("sea")):
         with pytest.raises(ValidationError, match="queries must be a list of str"):
-            many_library.search_many(queries)
+            library.search_many(queries)
     with pytest.raises(ConfigurationError, match="top_k"):
-        many_library.search_many([SearchQuery("sea")], 7)
+        library.search_many([SearchQuery("sea")], 7)
     with pytest.raises(ValidationError, match=r"1,?000 queries"):
-        many_library.search_many(f"q{n}" for n in range(10**9))
+        library.search_many(f"q{n}" for n in range(10**9))
     for count, top_k in ((MAX_ROWS // 1000 + 1, 1000), (MAX_QUERIES, 13)):
         with pytest.raises(ValidationError, match=r"50,?000 chunks"):
-            many_library.search_many(["sea"] * count, top_k, rerank=False if top_k == 1000 else None)
+            library.search_many(["sea"] * count, top_k, rerank=False if top_k == 1000 else None)

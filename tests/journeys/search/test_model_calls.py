@@ -5,6 +5,7 @@ import contextvars
 import threading
 from collections import OrderedDict
 from contextlib import closing
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -89,9 +90,7 @@ async def test_a_cancelled_call_ends_at_its_next_step_or_never_begins(executor):
     gate.set()
     assert await first
     assert await executor.query(list, begun) == []
-
-
-async def test_closing_ends_what_runs(executor):
+    # Closing ends what runs.
     model = SteppingEmbedder()
     call = asyncio.ensure_future(executor.query(model.embed_query, "slow"))
     await eventually(model.begun.is_set)
@@ -144,15 +143,6 @@ class CountingEmbedder(HashEmbedder):
         return super().embed_query(text)
 
 
-class FaultyEmbedder(HashEmbedder):
-    """Returns a set answer; fails without one."""
-
-    def embed_query(self, text):
-        if self.answer is None:
-            raise ModelError("not yet")
-        return self.answer.astype(np.float32)
-
-
 @given(st.lists(st.sampled_from(["a", "b", "c", "d", "a "]), max_size=40), st.integers(0, 4))
 def test_equal_to_the_model_and_to_a_plain_list_of_the_last_queries(queries, capacity):
     cache, model, kept = QueryEmbeddingCache(capacity), CountingEmbedder(), OrderedDict()
@@ -180,24 +170,18 @@ def test_the_cache_keeps_usable_vectors_of_each_model():
     with pytest.raises(ValueError, match="read-only"):
         cache.embed(small, small.identity.key, "query")[0] = 1.0
     # Failures and unusable vectors are not kept.
-    for answer in (None, np.full(16, np.nan), np.zeros(16), np.ones(15), np.ones((1, 16))):
-        cache, model = QueryEmbeddingCache(), FaultyEmbedder(16)
-        model.answer = answer
-        if answer is None:
-            with pytest.raises(ModelError):
-                cache.embed(model, KEY, "query")
-        else:
-            assert cache.embed(model, KEY, "query").shape == answer.shape
+    cache, model = QueryEmbeddingCache(), Mock()
+    model.embed_query.side_effect = ModelError("not yet")
+    with pytest.raises(ModelError):
+        cache.embed(model, KEY, "query")
+    model.embed_query.side_effect = None
+    for answer in (np.full(16, np.nan), np.zeros(16), np.ones(15), np.ones((1, 16)), np.eye(16)[0]):
         assert cache.figures.entries == 0
-    model.answer = np.eye(16)[0]
-    assert cache.embed(model, KEY, "query").shape == (16,)
+        model.embed_query.return_value = answer.astype(np.float32)
+        assert cache.embed(model, KEY, "query").shape == answer.shape
     assert cache.figures.entries == 1
-    for capacity, message in (
-        (-1, "at least 0"),
-        (1.5, "must be an int; got a float"),
-        (True, "must be an int; got a bool"),
-        ("many", "must be an int; got a str"),
-    ):
+    kinds = ((one, f"must be an int; got a {type(one).__name__}") for one in (1.5, True, "many"))
+    for capacity, message in ((-1, "at least 0"), *kinds):
         with pytest.raises(ConfigurationError, match=message):
             QueryEmbeddingCache(capacity)
 

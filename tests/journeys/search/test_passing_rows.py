@@ -1,14 +1,13 @@
 """Filtered searches that take remembered rows: they find what passes now, whatever happened since."""
 
-import asyncio
 import os
 import signal
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from struct import pack
-from typing import Any
 
 import numpy as np
 import psycopg
@@ -24,15 +23,7 @@ from semlex.store.postgres.embedded.server import EmbeddedServer
 from semlex.store.query import passing_chunks, passing_rows, vector
 from semlex.store.query.leg import Statement
 from semlex.store.query.passing_ids import SERVER_RUN
-from semlex.store.query.passing_rows import (
-    BYTES_BESIDE,
-    MAX_WAIT,
-    USES_THAT_PAY,
-    PassingRows,
-    RememberedFilter,
-    RememberedRows,
-    RoundedVectors,
-)
+from semlex.store.query.passing_rows import PassingRows, RememberedFilter, RememberedRows, RoundedVectors
 from semlex.store.query.run import fetch
 from semlex.types.documents import Document
 from tests.support.databases import execute
@@ -55,7 +46,7 @@ class Stored:
 
     url: str
     retriever: SyncRetriever
-    connection: psycopg.Connection[Any]  # of another program
+    connection: psycopg.Connection  # of another program
     rows: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def write(self, names, group, vector):
@@ -98,18 +89,17 @@ client = partial(sync_opened, model="none", collection="passing")
 
 
 @pytest.fixture(scope="module")
-def stored(new_database):
-    url = new_database()
+def stored(module_url):
     with (
         pytest.MonkeyPatch.context() as patch,
-        client(url) as retriever,
-        psycopg.connect(url, autocommit=True) as connection,
+        client(module_url) as retriever,
+        psycopg.connect(module_url, autocommit=True) as connection,
     ):
         patch.setattr(passing_rows, "MIN_WITH_VECTORS", 1)
         patch.setattr(passing_rows, "NUMBERS_AT_ONCE", 4 * DIMENSIONS)
         patch.setattr(vector, "MAX_NUMBERS_AT_ONCE", 6 * DIMENSIONS)
         connection.execute("CREATE TABLE other (n int)")
-        yield Stored(url, retriever, connection)
+        yield Stored(module_url, retriever, connection)
 
 
 @pytest.fixture
@@ -327,14 +317,6 @@ async def test_vectors_are_read_in_parts_until_the_deadline_is_near(searching, m
     assert hits.legs["vector"].plan == "exact, 10 rows that pass"
 
 
-def is_on_loop():
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
-
-
 @pytest.mark.parametrize("most", [9, 10])
 def test_many_rows_are_decoded_and_compared_outside_the_event_loop(searching, monkeypatch, most):
     calls = {}
@@ -343,7 +325,7 @@ def test_many_rows_are_decoded_and_compared_outside_the_event_loop(searching, mo
         work = getattr(owner, name)
 
         def noted(*arguments, **others):
-            calls.setdefault(name, set()).add(is_on_loop())
+            calls.setdefault(name, set()).add(threading.current_thread().name == "semlex-loop")
             return work(*arguments, **others)
 
         monkeypatch.setattr(owner, name, noted)
@@ -398,22 +380,14 @@ def test_the_index_gave_too_few_and_the_rows_take_too_long(database_url, monkeyp
             assert ", as vector index" in found.legs["vector"].plan
 
 
-def crash(url):
-    """Ends a session by force, as if it had crashed, and waits until the server is back."""
-
-    def now():
-        with suppress(psycopg.OperationalError):
-            return execute(url, sql.SQL("SELECT {}").format(SERVER_RUN))
-
-    before = now()
-    with psycopg.connect(url) as lost:
-        os.kill(lost.info.backend_pid, signal.SIGKILL)
-        until(lambda: now() not in (before, None), "the server to be back, in another run")
-
-
 @pytest.mark.slow
 def test_a_crash_of_the_server_loses_writes_and_what_is_remembered_of_them(open_folder, make_server_folder):
     """The numbers of lost transactions come again, for other writes, while the server's start stays the same."""
+
+    def run():
+        with suppress(psycopg.OperationalError):
+            return execute(server.url, sql.SQL("SELECT {}").format(SERVER_RUN))
+
     folder = make_server_folder(open_folder / "server")
     configure(folder, synchronous_commit="off", wal_writer_delay="10s", autovacuum="off")
     with (
@@ -429,7 +403,10 @@ def test_a_crash_of_the_server_loses_writes_and_what_is_remembered_of_them(open_
         stored.write(["80", "81", "82", "83"], 1, 0)  # probably lost
         mine.check(1, 40, times=3)
         assert mine.plan == "exact, 14 rows that pass"
-        crash(server.url)
+        before = run()
+        with psycopg.connect(server.url) as lost:
+            os.kill(lost.info.backend_pid, signal.SIGKILL)  # as if the session had crashed
+            until(lambda: run() not in (before, None), "the server to be back, in another run")
         held = execute(server.url, f"SELECT chunk_id FROM {CHUNK}")  # noqa: S608
         for name in set(stored.rows) - {name for (name,) in held}:
             del stored.rows[name]
@@ -509,7 +486,7 @@ def test_the_vectors_of_filters_that_were_not_used_for_long_make_room(monkeypatc
 
 def test_searches_at_once_keep_no_more_vectors_than_there_is_room_for(searching, monkeypatch):
     """Those of one filter are read once, and those that are on their way count as well."""
-    size = ROWS // GROUPS * (DIMENSIONS + BYTES_BESIDE)
+    size = ROWS // GROUPS * (DIMENSIONS + passing_rows.BYTES_BESIDE)
     monkeypatch.setattr(passing_rows, "MAX_ALL_VECTOR_BYTES", 3 * size)
     reads = calls_of(monkeypatch, retrieval, "read_vectors")
     searches = calls_of(monkeypatch, retrieval.Retrieval, "find")
@@ -534,10 +511,10 @@ def test_rows_that_are_lost_too_soon_are_not_read_at_once():
         filter_.note(read, worked=False)
         assert filter_.rows is None
     assert waits == [1, 2, 4, 8, 16, 32, 64, 64]
-    assert waits[-1] - 1 == MAX_WAIT
+    assert waits[-1] - 1 == passing_rows.MAX_WAIT
     kept = passing_of(np.arange(3))
     filter_.keep(kept)
-    for _ in range(USES_THAT_PAY):
+    for _ in range(passing_rows.USES_THAT_PAY):
         filter_.note(kept, worked=True)
     filter_.note(kept, worked=False)
     assert (filter_.rows, filter_.is_moving) == (kept, True)  # they may still be where they were

@@ -29,13 +29,11 @@ from tests.support.retrievers import opened, sync_filled
 from tests.support.waiting import LIMIT, held
 
 retriever_of = partial(opened, collection="c", query_log="text")
-LOG = "SELECT query, mode, filtered, hits FROM semlex.c_query_log ORDER BY asked_at, query_id"
-HASHES = "SELECT query_hash FROM semlex.c_query_log UNION SELECT query_hash FROM semlex.d_query_log"
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def rows(url, statement=LOG):
-    return execute(url, statement)
+def rows(url):
+    return execute(url, "SELECT query, mode, filtered, hits FROM semlex.c_query_log ORDER BY asked_at, query_id")
 
 
 def told(caplog):
@@ -84,19 +82,6 @@ async def test_every_public_path_is_logged_once(filled_url):
     ]
 
 
-async def test_questions_that_are_being_written_are_still_waiting(filled_url, monkeypatch):
-    waiting = []
-    async with retriever_of(filled_url) as retriever:
-
-        async def watched(connection, info, *given, **options):
-            waiting.append(retriever._resources.query_log.figures(None, info).waiting)
-            return await write_questions(connection, info, *given, **options)
-
-        monkeypatch.setattr(query_log, "write_questions", watched)
-        await retriever.search("lion")
-    assert waiting == [1]
-
-
 @pytest.mark.parametrize("keep", ["default", "off", "hash", "text"])
 async def test_what_is_kept(filled_url, keep):
     options = {} if keep == "default" else {"query_log": keep}
@@ -105,7 +90,7 @@ async def test_what_is_kept(filled_url, keep):
         await retriever.search("Lion  sleeps", filters={"secret": "value-of-a-filter"})
         await retriever.search("lion SLEEPS ")
         assert ((await retriever.status()).query_log is not None) == is_kept
-    everything = str(rows(filled_url, "SELECT to_jsonb(q) FROM semlex.c_query_log AS q"))
+    everything = str(execute(filled_url, "SELECT to_jsonb(q) FROM semlex.c_query_log AS q"))
     assert ("lion" in everything.lower()) == has_text
     assert "value-of-a-filter" not in everything
     assert "a lion sleeps" not in everything
@@ -126,9 +111,8 @@ async def test_hashes_differ_from_collection_to_collection(filled_url):
         await two.add_texts(["a lion"])
         for collection in (one, two):
             await collection.search("lion")
-    found = rows(filled_url, HASHES)
-    assert len(found) == 2
-    assert all(len(bytes(value)) == 16 for (value,) in found)
+    hashes = "SELECT query_hash FROM semlex.c_query_log UNION SELECT query_hash FROM semlex.d_query_log"
+    assert [len(bytes(value)) for (value,) in execute(filled_url, hashes)] == [16, 16]
 
 
 def test_wrong_options():
@@ -179,15 +163,24 @@ async def test_no_question_is_lost_uncounted(filled_url, monkeypatch, caplog):
 
 
 async def test_too_many_are_dropped_and_counted(filled_url, monkeypatch):
+    """Those that are being written are still waiting."""
+    waiting = []
     monkeypatch.setattr(query_log, "MAX_WAITING", 4)
     async with retriever_of(filled_url) as retriever:
+
+        async def watched(connection, info, *given, **options):
+            waiting.append(retriever._resources.query_log.figures(None, info).waiting)
+            return await write_questions(connection, info, *given, **options)
+
+        monkeypatch.setattr(query_log, "write_questions", watched)
         await retriever.search_many([f"lion {number}" for number in range(7)])
         figures = (await retriever.status()).query_log
         assert (figures.waiting, figures.dropped) == (4, 3)
+    assert waiting == [4]
     assert [query for query, *_ in rows(filled_url)] == [f"lion {number}" for number in range(4)]
 
 
-async def test_who_may_not_write_is_told_once(filled_url, caplog):
+async def test_what_may_not_be_written_is_told_once(filled_url, caplog):
     with new_role(filled_url, "USAGE ON SCHEMA semlex", "SELECT ON ALL TABLES IN SCHEMA semlex") as role:
         async with retriever_of(f"{filled_url} user={role}") as retriever:
             for _ in range(2):
@@ -197,31 +190,18 @@ async def test_who_may_not_write_is_told_once(filled_url, caplog):
             assert (await retriever.queries.summary()).logged == 0
     assert (figures.logged, figures.lost, figures.waiting) == (0, 1, 0)  # the second one was not tried
     assert len(told(caplog)) == 1
-
-
-CALLERS = "the connection is the caller's, and the log would become part of the caller's transaction"
-
-
-async def test_never_where_nothing_can_be_written(filled_url, caplog):
+    callers = "the connection is the caller's, and the log would become part of the caller's transaction"
     async with await psycopg.AsyncConnection.connect(filled_url) as connection:
         for url, options, problem in (
             (f"{filled_url} options='-c default_transaction_read_only=on'", {}, "the server accepts no writes"),
-            (None, {"connection": connection}, CALLERS),
+            (None, {"connection": connection}, callers),
         ):
             async with retriever_of(url, **options) as retriever:
                 assert await retriever.search("lion")
                 figures = (await retriever.status()).query_log
                 assert (figures.waiting, figures.problem) == (0, problem)
     assert rows(filled_url) == []
-    assert len(told(caplog)) == 2
-
-
-async def test_a_transaction_of_the_user_that_is_rolled_back(filled_url):
-    """A search inside a transaction is asked all the same; its log is written beside it."""
-    async with retriever_of(filled_url) as retriever, await psycopg.AsyncConnection.connect(filled_url) as connection:
-        await retriever.using(connection).search("lion")
-        await connection.rollback()
-    assert [query for query, *_ in rows(filled_url)] == ["lion"]
+    assert len(told(caplog)) == 3
 
 
 async def test_a_collection_that_was_dropped_and_its_successor(filled_url, caplog):
@@ -251,12 +231,6 @@ def test_a_second_run_of_an_event_loop(filled_url):
         loop.run_until_complete(retriever.search("lion"))
         loop.run_until_complete(retriever.close())
     assert [query for query, *_ in rows(filled_url)] == ["lion"]
-
-
-@pytest.fixture(scope="module")
-def module_url(new_database):
-    """A database for all examples of a property."""
-    return new_database()
 
 
 @pytest.fixture(scope="module")
@@ -311,10 +285,14 @@ def test_case_spaces_and_composition_make_no_other_question(collection):
     assert len(set.union(*hashes)) == 3
 
 
-async def test_many_searches_at_once_are_all_counted(filled_url):
+async def test_searches_at_once_and_one_in_a_transaction_that_is_rolled_back_are_counted(filled_url):
     async with retriever_of(filled_url) as one, retriever_of(filled_url) as two:
         await asyncio.gather(*(retriever.search(f"lion {n}") for n in range(20) for retriever in (one, two)))
-    assert Counter(query for query, *_ in rows(filled_url)) == {f"lion {n}": 2 for n in range(20)}
+    async with retriever_of(filled_url) as retriever, await psycopg.AsyncConnection.connect(filled_url) as connection:
+        await retriever.using(connection).search("rolled back")  # its log is written beside the transaction
+        await connection.rollback()
+    expected = {f"lion {n}": 2 for n in range(20)} | {"rolled back": 1}
+    assert Counter(query for query, *_ in rows(filled_url)) == expected
 
 
 @pytest.mark.slow
@@ -337,11 +315,8 @@ async def test_retrievers_share_one_log(filled_url, bound):
 
 
 async def test_a_smaller_bound_deletes_in_batches(filled_url):
-    many = (
-        "INSERT INTO semlex.c_query_log SELECT gen_random_uuid(), now() - n * interval '1 second', '\\x00', NULL, "
-        "'hybrid', false, 1 FROM generate_series(1, 2500) AS n"
-    )
-    execute(filled_url, many)
+    values = "gen_random_uuid(), now() - n * interval '1 second', '\\x00', NULL, 'hybrid', false, 1"
+    execute(filled_url, f"INSERT INTO semlex.c_query_log SELECT {values} FROM generate_series(1, 2500) AS n")  # noqa: S608
     async with retriever_of(filled_url, query_log=QueryLogOptions("text", max_rows=5)) as retriever:
         await retriever.search("lion")
     found = rows(filled_url)

@@ -9,16 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semlex import JSONKBRetriever, Route, SearchQuery, TermOverlapReranker
-from semlex.answering.questions import (
-    MAX_REASON,
-    MAX_SECONDS,
-    MAX_TERMS,
-    SEARCHES,
-    SHARE,
-    WORDS,
-    read_terms,
-    route_by_rules,
-)
+from semlex.answering import questions
 from semlex.chat import Completion
 from semlex.errors import ConfigurationError, ModelError, ValidationError
 from semlex.evaluation import evaluate
@@ -34,10 +25,6 @@ from tests.support.properties import SAME_SURROUNDINGS
 from tests.support.retrievers import filled, ids_of, plain, sync_filled, sync_opened
 
 FACTUAL, ANALYTICAL, EXPLORATORY = "who turns the dome?", "why is the dome turned?", "dome"
-PAGES = {
-    "dome.md": "# Dome\n\n## Who\n\nThe night watch turns the dome.\n\n## Why\n\nThe dome is turned for the comet.\n",
-    "watch.md": "# Watch\n\n## When\n\nThe watch begins at nine.\n\n## Dome\n\nThen the dome is opened.\n",
-}
 
 
 @pytest.fixture(autouse=True)
@@ -65,15 +52,15 @@ KINDS = {
 
 
 def test_rules():
-    for kind, questions in KINDS.items():
-        for question in questions:
-            route = route_by_rules(question)
+    for kind, asked in KINDS.items():
+        for question in asked:
+            route = questions.route_by_rules(question)
             assert (route.kind, route.by, route.warning) == (kind, "rules", None), question
             assert str(route) == f"{kind}, by rules: {route.reason}"
     # Every word of the lists leads to its kind.
-    for kind, languages in WORDS.items():
+    for kind, languages in questions.WORDS.items():
         for phrase in "; ".join(languages.values()).split("; "):
-            found = route_by_rules(f"somebody said {phrase.upper()} to me yesterday")
+            found = questions.route_by_rules(f"somebody said {phrase.upper()} to me yesterday")
             assert found.kind in (kind, "analytical"), phrase
             assert found.kind == kind or any(word in phrase.split() for word in found.reason.split("'")), phrase
 
@@ -81,19 +68,22 @@ def test_rules():
 @SAME_SURROUNDINGS
 @given(st.text(max_size=60))
 def test_every_text_has_a_kind_and_always_the_same(text):
-    route = route_by_rules(text)
-    assert route == route_by_rules(text)
-    assert route.kind in SEARCHES
+    route = questions.route_by_rules(text)
+    assert route == questions.route_by_rules(text)
+    assert route.kind in questions.SEARCHES
     assert route.reason
 
 
 @pytest.fixture(scope="module")
-def retriever(new_database, tmp_path_factory):
+def retriever(module_url, tmp_path_factory):
     """Two files of two sections each; tests only read them."""
     folder = tmp_path_factory.mktemp("pages")
-    for name, text in PAGES.items():
-        (folder / name).write_text(text, encoding="utf-8")
-    with sync_opened(new_database(), 32, TermOverlapReranker(), collection="watch") as retriever:
+    for name, text in {
+        "dome": "# Dome\n\n## Who\n\nThe night watch turns the dome.\n\n## Why\n\nThe dome is turned for the comet.\n",
+        "watch": "# Watch\n\n## When\n\nThe watch begins at nine.\n\n## Dome\n\nThen the dome is opened.\n",
+    }.items():
+        (folder / f"{name}.md").write_text(text, encoding="utf-8")
+    with sync_opened(module_url, 32, TermOverlapReranker(), collection="watch") as retriever:
         retriever.index(folder, chunk_tokens=16, overlap_tokens=0, min_tokens=1)
         yield retriever
 
@@ -183,7 +173,7 @@ def test_the_model_decides(database_url):
             found = retriever.search(FACTUAL, route="chat")
             assert (found.route.kind, found.route.by, found.route.warning) == ("exploratory", "chat", None)
             assert found.route.reason.startswith("a subject xxx")
-            assert len(found.route.reason) == MAX_REASON
+            assert len(found.route.reason) == questions.MAX_REASON
             assert len(found.documents) == 1
             assert found.warnings == []
     for request in double.requests:
@@ -191,16 +181,12 @@ def test_the_model_decides(database_url):
     assert len(double.requests) == 2
 
 
-NO_KINDS = (
-    *("", "exploratory", "[]", "{}", '{"kind": "other", "reason": "x"}', '{"kind": ["factual"], "reason": "x"}'),
-    *('{"kind": "factual", "reason": 5}', "{" * 5000, answer_text([])),
-)
-
-
 def test_rules_decide_if_the_model_names_no_kind_or_its_server_fails(database_url):
-    said = iter(NO_KINDS)
-    with chat_server(lambda _: next(said)) as double, chosen(database_url, double) as retriever:
-        for answer in NO_KINDS:
+    with chat_server(lambda _: answer) as double, chosen(database_url, double) as retriever:
+        for answer in (
+            *("", "exploratory", "[]", "{}", '{"kind": "other", "reason": "x"}'),
+            *('{"kind": ["factual"], "reason": "x"}', '{"kind": "factual", "reason": 5}', "{" * 5000, answer_text([])),
+        ):
             found = retriever.search(ANALYTICAL, route="chat")
             assert (found.route.kind, found.route.by) == ("analytical", "rules"), answer
             reason = "its answer was not one of the three kinds of question"
@@ -264,9 +250,9 @@ class Writer:
 
 
 @pytest.fixture(scope="module")
-def library(new_database):
+def library(module_url):
     """Three documents; tests only read them."""
-    with sync_filled(new_database(), TEXTS, 32) as retriever:
+    with sync_filled(module_url, TEXTS, 32) as retriever:
         yield retriever
 
 
@@ -368,8 +354,8 @@ def test_terms_are_kept_for_the_last_questions_of_each_model(database_url):
     with made(database_url, model, cached_queries=2) as retriever:
         for asked in ("first", "second", "first", "third", "first", "second"):
             retriever.search(asked, rewrite=True)
-        questions = [json.loads(user["content"])["question"] for _, user in model.sent]
-        assert questions == ["first", "second", "third", "second"]
+        sent = [json.loads(user["content"])["question"] for _, user in model.sent]
+        assert sent == ["first", "second", "third", "second"]
         model.identity = "another@test"
         assert retriever.search("second", rewrite=True, explain=True).explanation.terms_by == "another@test"
         model.identity = "writer@test"  # whose terms are kept
@@ -381,20 +367,17 @@ def test_terms_are_kept_for_the_last_questions_of_each_model(database_url):
     assert len(model.sent) == 7
 
 
-NO_TERMS = (
-    *("I cannot help with that.", "[]", {"terms": []}, {"terms": "exit"}, {"terms": [5, None]}, "{" * 5000),
-    {"terms": ["As a language model I am not able to write such terms, sorry."]},
-    *({"terms": ["выход", "код"]}, {"terms": ["\u202e\u200b", "\ud800", "a\nb"]}),
-    *(ModelError("the model's server is away"), RuntimeError(QUESTION)),
-)
-
-
 def test_the_plain_question_answers_if_the_model_writes_no_terms(database_url):
     model = Writer("")
     with made(database_url, model) as retriever:
         retriever.describe("Manual of a test runner")
         usual = ids_of(retriever.search(QUESTION))
-        for said in NO_TERMS:
+        for said in (
+            *("I cannot help with that.", "[]", {"terms": []}, {"terms": "exit"}, {"terms": [5, None]}, "{" * 5000),
+            {"terms": ["As a language model I am not able to write such terms, sorry."]},
+            *({"terms": ["выход", "код"]}, {"terms": ["\u202e\u200b", "\ud800", "a\nb"]}),
+            *(ModelError("the model's server is away"), RuntimeError(QUESTION)),
+        ):
             model.said, model.sent = [said], []
             found = retriever.search(QUESTION, rewrite=True)
             assert ids_of(found) == usual, said
@@ -407,14 +390,14 @@ def test_the_plain_question_answers_if_the_model_writes_no_terms(database_url):
 
 def test_what_a_model_writes_is_trimmed():
     said = ["- `exit` **status**", "1. codes", "EXIT STATUS", "-x", '"a phrase"', "выход", *map(str, range(20))]
-    terms = read_terms(f"```json\n{json.dumps({'terms': said})}\n```", QUESTION, "a manual")
+    terms = questions.read_terms(f"```json\n{json.dumps({'terms': said})}\n```", QUESTION, "a manual")
     assert terms[:4] == ("exit status", "codes", "x", "a phrase")
-    assert len(terms) == MAX_TERMS
-    assert read_terms('{"terms": ["выход"]}', "где код", "a manual") == ("выход",)
-    assert read_terms('{"terms": ["exit"]}', "где код", "") == ("exit",)
+    assert len(terms) == questions.MAX_TERMS
+    assert questions.read_terms('{"terms": ["выход"]}', "где код", "a manual") == ("выход",)
+    assert questions.read_terms('{"terms": ["exit"]}', "где код", "") == ("exit",)
 
 
-@pytest.mark.parametrize(("deadline", "seconds"), [(None, MAX_SECONDS), (4.0, 2.0)])
+@pytest.mark.parametrize(("deadline", "seconds"), [(None, questions.MAX_SECONDS), (4.0, 2.0)])
 async def test_the_plain_question_answers_if_the_model_is_late(database_url, deadline, seconds):
     clock, model = ManualClock(), Writer({"terms": ["exit status"]})
     model.may_answer.clear()
@@ -433,12 +416,12 @@ async def test_a_route_that_is_late(database_url):
     async with filled(database_url, {"d": "why text"}, chat_model=model, clock=clock) as retriever:
         for call in (retriever.search, retriever.context):
             asking = call("why text?", route="chat", deadline=deadline)
-            results = await clock.expire(deadline * SHARE, asking)
+            results = await clock.expire(deadline * questions.SHARE, asking)
             results = getattr(results, "results", results)
             assert (results.mode, len(results), results.route.kind) == ("hybrid", 1, "analytical")
             late = "rules chose the route, because the language model failed: it did not answer before the deadline"
             assert results.warnings == [late]
-            assert results.timings["total"] <= deadline * SHARE * 1000
+            assert results.timings["total"] <= deadline * questions.SHARE * 1000
         with pytest.raises(ConfigurationError, match="deadline"):
             await retriever.search("why text?", route="chat", deadline=-1)
         model.may_answer.set()

@@ -2,6 +2,8 @@
 
 import json
 import random
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 from semlex import ChunkMetadata, Document, F, SearchQuery, TermOverlapReranker
 from semlex.errors import ConfigurationError, ValidationError
 from tests.support.properties import examples
-from tests.support.retrievers import ids_of, sync_filled, sync_opened
+from tests.support.retrievers import ids_of, pages, sync_filled, sync_opened
 
 BOOSTED_WORDS = ("cat", "ship", "lion", "key", "moon")
 
@@ -30,6 +32,13 @@ def boosted(new_database):
         yield retriever
 
 
+WANTED = {
+    "third == true": lambda metadata: metadata["third"],
+    "n >= 30": lambda metadata: metadata["n"] >= 30,
+    "not exists nothing": lambda _: True,
+}
+
+
 def expected(plain, boost):
     """Id, factor and score of every hit, as they must be when these were all candidates."""
     found = []
@@ -41,18 +50,7 @@ def expected(plain, boost):
     return sorted(found, key=lambda one: -one[2])
 
 
-WANTED = {
-    "third == true": lambda metadata: metadata["third"],
-    "n >= 30": lambda metadata: metadata["n"] >= 30,
-    "not exists nothing": lambda _: True,
-}
 FACTORS = [(0, "above 0"), (-1, "0"), (1001, "1,000"), (float("nan"), "NaN"), (True, "float"), ("2", "float")]
-BOOSTS = [
-    {"third == true": 0.5},
-    {"third == true": 3, "n >= 30": 0.1},
-    {"n >= 30": 1000, "not exists nothing": 0.001},
-    {"n >= 30": 1},
-]
 
 
 @pytest.mark.slow
@@ -65,7 +63,10 @@ def test_the_order_is_that_of_the_products(boosted, mode, fusion):
     for question in ("cat ship", "moon -lion"):
         plain = boosted.search(question, 60, **options)
         assert {hit.boost for hit in plain} == {None}
-        for boost in BOOSTS:
+        for boost in (
+            *({"third == true": 0.5}, {"third == true": 3, "n >= 30": 0.1}),
+            *({"n >= 30": 1000, "not exists nothing": 0.001}, {"n >= 30": 1}),
+        ):
             wanted = expected(plain, boost)
             found = boosted.search(question, 60, boost=boost, **options)
             told = [(hit.id, hit.boost, hit.fused_score) for hit in found]
@@ -88,12 +89,8 @@ def test_boosts_in_every_form_and_with_other_options(boosted):
     assert ids_of(grouped) == first
     # Page by page, and with a filter.
     options = {"boost": {"n >= 30 and third == true": 5, '"n" < 10': 0.5}, "tuning": {"candidates": 60}}
-    page = boosted.search("cat ship", 4, "n != 7", **options, max_results=12)
-    pages = ids_of(page)
-    while page.next_cursor is not None:
-        page = boosted.search_page(page.next_cursor)
-        pages += ids_of(page)
-    assert pages == ids_of(boosted.search("cat ship", 12, "n != 7", **options))
+    paged = [hit.id for page in pages(boosted, "cat ship", 4, "n != 7", **options, max_results=12) for hit in page]
+    assert paged == ids_of(boosted.search("cat ship", 12, "n != 7", **options))
     assert boosted.search("nothing at all", mode="keyword", boost=options["boost"]) == []
     # Many factors stay finite.
     for factor in (1000, 1e-300):
@@ -125,15 +122,6 @@ def test_wrong_boosts_are_refused(boosted, boost, place, told):
 
 WORDS = ("sea", "hill", "river", "stone", "cloud", "grass", "wind", "light")
 DIMENSIONS = 16
-
-
-class FailingReranker:
-    """A reranker that always fails."""
-
-    identity = "failing"
-
-    def score(self, query, texts):
-        raise RuntimeError
 
 
 @pytest.fixture(scope="module")
@@ -182,11 +170,7 @@ def test_the_hits_are_those_of_a_search_without_it_that_reach_it(retriever, quer
 @given(query=queries, least=st.floats(0, 1))
 def test_min_rerank_leaves_out_what_the_reranker_scores_lower(reranked, query, least):
     """Compared with all hits that the reranker judges: four times as many as wanted."""
-    page = reranked.search(query, 10, max_results=40, tuning={"candidates": 200})
-    every = [*page]
-    while page.next_cursor:
-        page = reranked.search_page(page.next_cursor)
-        every += page
+    every = [hit for page in pages(reranked, query, 10, max_results=40, tuning={"candidates": 200}) for hit in page]
     found = reranked.search(query, 10, min_rerank=least, tuning={"candidates": 200})
     assert ids_of(found) == [hit.id for hit in every if hit.rerank_score >= least][:10]
     if not found:
@@ -208,7 +192,8 @@ def test_many_at_once_in_groups_and_without_a_vector(retriever):
 
 
 def test_a_reranker_that_fails_lets_nothing_through(texts):
-    with sync_opened(texts, DIMENSIONS, FailingReranker()) as retriever:
+    failing = SimpleNamespace(identity="failing", score=Mock(side_effect=RuntimeError))
+    with sync_opened(texts, DIMENSIONS, failing) as retriever:
         assert len(retriever.search("sea", 5)) == 5
         found = retriever.search("sea", 5, min_rerank=0.1)
         assert found == []
@@ -297,47 +282,41 @@ QUERY = st.lists(st.sampled_from([*WORDS, "part", "alone", "-hill", "otter"]), m
 
 
 @pytest.mark.slow
-def test_groups_are_those_of_the_whole_list(files, full):
-    @given(
-        query=QUERY,
-        top_k=st.integers(1, 25),
-        size=st.integers(1, 8),
-        mode=st.sampled_from(["vector", "keyword", "hybrid"]),
-        fusion=st.sampled_from(["score", "rrf", "linear"]),
-        filters=st.sampled_from([None, {"source_document": "file00.md"}, {"missing": 1}]),
-    )
-    @settings(max_examples=2_000 if full else examples(25))
-    def search(query, top_k, size, **options):
-        options |= {"rerank": False, "tuning": {"candidates": 1000}}
-        whole = files.search(query, 1000, **options)
-        results = files.search(query, top_k, group_by="document", group_size=size, **options)
-        assert groups_of(results) == grouped(whole, top_k, size)
-        scores = {hit.id: (hit.vector_score, hit.keyword_score, hit.fused_score) for hit in whole}
-        assert all(scores[hit.id] == (hit.vector_score, hit.keyword_score, hit.fused_score) for hit in results)
-        assert [hit for document in results.documents for hit in document.hits] == list(results)
-        assert [hit.rank for hit in results] == list(range(1, len(results) + 1))
-        assert [document.rank for document in results.documents] == list(range(1, len(results.documents) + 1))
-
-    search()
+@given(
+    query=QUERY,
+    top_k=st.integers(1, 25),
+    size=st.integers(1, 8),
+    mode=st.sampled_from(["vector", "keyword", "hybrid"]),
+    fusion=st.sampled_from(["score", "rrf", "linear"]),
+    filters=st.sampled_from([None, {"source_document": "file00.md"}, {"missing": 1}]),
+)
+@settings(max_examples=examples(25, full=2_000))
+def test_groups_are_those_of_the_whole_list(files, query, top_k, size, **options):
+    options |= {"rerank": False, "tuning": {"candidates": 1000}}
+    whole = files.search(query, 1000, **options)
+    results = files.search(query, top_k, group_by="document", group_size=size, **options)
+    assert groups_of(results) == grouped(whole, top_k, size)
+    scores = {hit.id: (hit.vector_score, hit.keyword_score, hit.fused_score) for hit in whole}
+    assert all(scores[hit.id] == (hit.vector_score, hit.keyword_score, hit.fused_score) for hit in results)
+    assert [hit for document in results.documents for hit in document.hits] == list(results)
+    assert [hit.rank for hit in results] == list(range(1, len(results) + 1))
+    assert [document.rank for document in results.documents] == list(range(1, len(results.documents) + 1))
 
 
 @pytest.mark.slow
-def test_as_many_documents_as_exist_come_back(files, full):
-    @given(query=QUERY, top_k=st.integers(1, 30), size=st.integers(1, 5), rerank=st.sampled_from([None, False]))
-    @settings(max_examples=1_000 if full else examples(20))
-    def search(query, top_k, size, rerank):
-        left = {document_of(hit) for hit in files.search(query, 1000, rerank=False, tuning={"candidates": 1000})}
-        results = files.search(query, top_k, group_by="document", group_size=size, rerank=rerank)
-        assert len(results.documents) == min(top_k, len(left))
-        named = [document_of(document.hits[0]) for document in results.documents]
-        assert len(set(named)) == len(named)
-        for document in results.documents:
-            first, *others = document.hits
-            assert len(document.hits) <= size
-            assert {document_of(hit) for hit in others} <= {document_of(first)}
-            assert (document.source, document.source_document) == (first.source, first.source_document)
-
-    search()
+@given(query=QUERY, top_k=st.integers(1, 30), size=st.integers(1, 5), rerank=st.sampled_from([None, False]))
+@settings(max_examples=examples(20, full=1_000))
+def test_as_many_documents_as_exist_come_back(files, query, top_k, size, rerank):
+    left = {document_of(hit) for hit in files.search(query, 1000, rerank=False, tuning={"candidates": 1000})}
+    results = files.search(query, top_k, group_by="document", group_size=size, rerank=rerank)
+    assert len(results.documents) == min(top_k, len(left))
+    named = [document_of(document.hits[0]) for document in results.documents]
+    assert len(set(named)) == len(named)
+    for document in results.documents:
+        first, *others = document.hits
+        assert len(document.hits) <= size
+        assert {document_of(hit) for hit in others} <= {document_of(first)}
+        assert (document.source, document.source_document) == (first.source, first.source_document)
 
 
 def test_one_document_that_has_all_the_best_chunks_hides_no_other(files, monkeypatch):
@@ -382,15 +361,12 @@ def test_as_json_and_a_search_without_groups(files):
     assert results.documents == results.to_dict()["documents"] == []
 
 
-WRONG = [
-    *(("group_by", {"group_by": one}) for one in ("chunk", ["document"], True)),
-    *(("group_size", {"group_by": "document", "group_size": one}) for one in (0, 2.0, 2_001)),
-    ("group_size", {"group_size": 3}),
-    ("max_results", {"group_by": "document", "max_results": 100}),
-]
-
-
-@pytest.mark.parametrize(("told", "options"), WRONG)
-def test_bad_options(files, told, options):
-    with pytest.raises(ConfigurationError, match=told):
-        files.search("sea", 5, **options)
+def test_bad_options(files):
+    for told, options in (
+        *(("group_by", {"group_by": one}) for one in ("chunk", ["document"], True)),
+        *(("group_size", {"group_by": "document", "group_size": one}) for one in (0, 2.0, 2_001)),
+        ("group_size", {"group_size": 3}),
+        ("max_results", {"group_by": "document", "max_results": 100}),
+    ):
+        with pytest.raises(ConfigurationError, match=told):
+            files.search("sea", 5, **options)

@@ -140,11 +140,8 @@ async def test_answers_that_arrive_together_are_read_in_rounds_of_their_own(data
     assert len(numbers) == len(set(numbers)) == 8
 
 
-WARM = {"keyword": 1, "hybrid": 2}
-
-
-@pytest.mark.parametrize("mode", WARM)
-async def test_what_another_client_commits_takes_one_round_trip_at_the_most(database_url, wire, mode, monkeypatch):
+@pytest.mark.parametrize(("mode", "warm"), [("keyword", 1), ("hybrid", 2)])
+async def test_what_another_client_commits_takes_one_round_trip_at_most(database_url, wire, mode, warm, monkeypatch):
     async with words(database_url, texts_of(60)) as writing, words(database_url) as retriever:
         numbers = iter(range(1_000))
 
@@ -156,7 +153,7 @@ async def test_what_another_client_commits_takes_one_round_trip_at_the_most(data
         async def trips_and_best(query="stone cloud"):
             wire.counts()
             hits = await retriever.search(query, 5, mode=mode)
-            return wire.counts()[0] - WARM[mode], hits[0].id
+            return wire.counts()[0] - warm, hits[0].id
 
         _, best = await trips_and_best()
         for query in ("stone cloud", "grass", "grass river"):
@@ -205,25 +202,20 @@ async def test_files_that_are_found_in_the_last_snapshot_are_searched_again(data
         assert len(await searching.search("stone", 5, mode="keyword", filters={"wanted": True})) == 5
 
 
-def with_plans(results):
-    return plain(results) | {name: replace(leg, milliseconds=0.0) for name, leg in results.legs.items()}
-
-
 @pytest.fixture(scope="module")
-def library(new_database):
+def library(module_url):
     """120 documents; tests only read it."""
-    with sync_filled(new_database(), texts_of(120), collection=COLLECTION) as retriever:
+    with sync_filled(module_url, texts_of(120), collection=COLLECTION) as retriever:
         for word in WORDS:  # the first search for a heading reads the index in another way, and its report says so
             retriever.search(word)
         yield retriever
 
 
 QUERY = st.lists(st.sampled_from([*WORDS, "-sea", '"hill river"', "zzqx", "Grass!"]), min_size=1, max_size=4)
-FILTERS = [None, {"even": True}, {"n": {"$lt": 100}}, {"n": 7}, {"n": {"$gt": 500}}]
 OPTIONS = st.fixed_dictionaries(
     {"mode": st.sampled_from(["keyword", "keyword", "keyword", "hybrid", None])},
     optional={
-        "filters": st.sampled_from(FILTERS),
+        "filters": st.sampled_from([None, {"even": True}, {"n": {"$lt": 100}}, {"n": 7}, {"n": {"$gt": 500}}]),
         "explain": st.booleans(),
         "fusion": st.sampled_from(["score", "rrf", "linear"]),
         "terms": st.sampled_from(["hill", "grass river"]),
@@ -240,6 +232,10 @@ OPTIONS = st.fixed_dictionaries(
 def test_short_snapshots_answer_as_whole_ones(library, full):
     singles, execute, choose = [], SingleSnapshot.execute, retrieval._snapshots
 
+    def with_plans(*arguments, **options):
+        results = library.search(*arguments, **options)
+        return plain(results) | {name: replace(leg, milliseconds=0.0) for name, leg in results.legs.items()}
+
     async def counted(self, *arguments, **named):
         answer = await execute(self, *arguments, **named)
         assert not any(self is one for one in singles), "a second statement sees another state"
@@ -251,9 +247,9 @@ def test_short_snapshots_answer_as_whole_ones(library, full):
     def search(words, top_k, options):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(SingleSnapshot, "execute", counted)
-            short = with_plans(library.search(" ".join(words), top_k, **options))
+            short = with_plans(" ".join(words), top_k, **options)
             patch.setattr(retrieval, "_snapshots", lambda *_, **__: ("whole",))
-            assert short == with_plans(library.search(" ".join(words), top_k, **options))
+            assert short == with_plans(" ".join(words), top_k, **options)
 
     search()
     assert retrieval._snapshots is choose

@@ -21,7 +21,7 @@ from semlex.types.documents import Document
 from semlex.types.queries import SearchQuery
 from tests.support.databases import execute, set_in_database
 from tests.support.properties import examples
-from tests.support.retrievers import filled, ids_of, opened, sync_filled, sync_opened
+from tests.support.retrievers import filled, ids_of, opened, plain, sync_filled, sync_opened
 
 pytestmark = pytest.mark.pg16
 
@@ -36,12 +36,7 @@ def unit_vectors(count, seed=0):
 
 
 @pytest.fixture(scope="module")
-def library_url(new_database):
-    return new_database()
-
-
-@pytest.fixture(scope="module")
-def library(library_url):
+def library(module_url):
     """400 documents of a few words each, with metadata; tests only read it."""
     chance = random.Random(1)
     documents = [
@@ -52,7 +47,7 @@ def library(library_url):
         )
         for number in range(400)
     ]
-    with sync_filled(library_url, documents, DIMENSIONS) as retriever:
+    with sync_filled(module_url, documents, DIMENSIONS) as retriever:
         yield retriever
 
 
@@ -176,17 +171,14 @@ def test_the_legs_and_their_scores(library):
 
 
 @pytest.mark.slow
-def test_weights_and_constant_of_the_fusion(library, full):
-    @given(vector=st.floats(0, 10), keyword=st.floats(0, 10), rrf_k=st.floats(0, 1000))
-    @settings(max_examples=2_500 if full else examples(25))
-    def search(vector, keyword, rrf_k):
-        weights = {"vector": vector, "keyword": keyword}
-        for one in library.search("river wind", 50, fusion="rrf", weights=weights, rrf_k=rrf_k):
-            ranks = ((vector, one.vector_rank), (keyword, one.keyword_rank))
-            wanted = sum(weight / (rrf_k + rank) for weight, rank in ranks if rank is not None)
-            assert one.fused_score == pytest.approx(wanted, rel=1e-9, abs=1e-12)
-
-    search()
+@given(vector=st.floats(0, 10), keyword=st.floats(0, 10), rrf_k=st.floats(0, 1000))
+@settings(max_examples=examples(25, full=2_500))
+def test_weights_and_constant_of_the_fusion(library, vector, keyword, rrf_k):
+    weights = {"vector": vector, "keyword": keyword}
+    for one in library.search("river wind", 50, fusion="rrf", weights=weights, rrf_k=rrf_k):
+        ranks = ((vector, one.vector_rank), (keyword, one.keyword_rank))
+        wanted = sum(weight / (rrf_k + rank) for weight, rank in ranks if rank is not None)
+        assert one.fused_score == pytest.approx(wanted, rel=1e-9, abs=1e-12)
 
 
 OPERATORS = ["-", "--", "!", "&", "|", "<->", "<2>", "(", ")", "'", '"', ":*", ":A", "\\", "or", "OR", "and"]
@@ -203,25 +195,22 @@ HOSTILE = st.one_of(
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_no_text_is_an_error(library, full):
-    @given(HOSTILE.filter(lambda text: text.strip() and len(text.strip().encode()) <= 4096))
-    @example("-" * 40)
-    @example("a & | ! b")
-    @example("' \\' or 1=1; DROP TABLE x; --")
-    @example("$$ %s %(query)s {} :x")
-    @example(" ".join(f"-w{n}" for n in range(300)))
-    @settings(max_examples=100_000 if full else examples(100))
-    def search(text):
-        if _core.Analyzer("english").query(text).conditions > 64:  # in quotes or behind a dash
-            with pytest.raises(ValidationError, match="64 words in quotes or behind a dash"):
-                library.search(text, 3)
-            return
-        results = library.search(text, 3)
-        assert len(results) == 3 or re.search(r'["“”„«»]|(^|\s)-', text)  # phrases and exclusions leave texts out
-        assert [told for told in results.warnings if not re.search("terms|no word|phrase", told)] == []
-        library.search(text, 3, mode="keyword")
-
-    search()
+@given(text=HOSTILE.filter(lambda text: text.strip() and len(text.strip().encode()) <= 4096))
+@example(text="-" * 40)
+@example(text="a & | ! b")
+@example(text="' \\' or 1=1; DROP TABLE x; --")
+@example(text="$$ %s %(query)s {} :x")
+@example(text=" ".join(f"-w{n}" for n in range(300)))
+@settings(max_examples=examples(100, full=100_000))
+def test_no_text_is_an_error(library, text):
+    if _core.Analyzer("english").query(text).conditions > 64:  # in quotes or behind a dash
+        with pytest.raises(ValidationError, match="64 words in quotes or behind a dash"):
+            library.search(text, 3)
+        return
+    results = library.search(text, 3)
+    assert len(results) == 3 or re.search(r'["“”„«»]|(^|\s)-', text)  # phrases and exclusions leave texts out
+    assert [told for told in results.warnings if not re.search("terms|no word|phrase", told)] == []
+    library.search(text, 3, mode="keyword")
 
 
 def test_stop_words_many_terms_and_excerpts(library):
@@ -289,27 +278,21 @@ def test_no_keyword_engine(database_url):
             retriever.search("some text", mode="keyword")
 
 
-QUERIES = [f"{one} {other}" for one in WORDS[:4] for other in WORDS[4:]]
-
-
-def plain(results):
-    return [(one.id, one.vector_score, one.keyword_score, one.fused_score, one.excerpt) for one in results]
-
-
 @pytest.mark.slow
-def test_concurrent_searches_equal_their_serial_answers(library_url, library, full):
+def test_concurrent_searches_equal_their_serial_answers(module_url, library, full):
     """On one event loop with few connections, and in threads that share a retriever."""
-    serial = [plain(library.search(query, 7)) for query in QUERIES]
+    queries = [f"{one} {other}" for one in WORDS[:4] for other in WORDS[4:]]
+    serial = [plain(library.search(query, 7)) for query in queries]
 
     async def together():
-        async with opened(library_url, DIMENSIONS, max_connections=4) as retriever:
+        async with opened(module_url, DIMENSIONS, max_connections=4) as retriever:
             for _ in range(100 if full else 3):
-                found = await asyncio.gather(*(retriever.search(query, 7) for query in QUERIES))
+                found = await asyncio.gather(*(retriever.search(query, 7) for query in queries))
                 assert [plain(results) for results in found] == serial
 
     asyncio.run(together())
     with ThreadPoolExecutor(8) as threads:
-        assert list(threads.map(lambda query: plain(library.search(query, 7)), QUERIES * 3)) == serial * 3
+        assert list(threads.map(lambda query: plain(library.search(query, 7)), queries * 3)) == serial * 3
 
 
 async def test_a_heading_that_is_the_query_counts_twice(database_url):
@@ -341,6 +324,6 @@ async def test_a_word_typed_with_accents_prefers_them_and_without_finds_all(data
         assert accented[0].coverage == accented[1].coverage == 1  # one word, however it is typed
         (word,) = accented.explanation.hits[0].terms
         assert (word.term, word.score) == ("ma", pytest.approx(accented[0].keyword_score))
-        plain = await retriever.search("ma", 3)
-        assert len({hit.keyword_score for hit in plain}) == 1  # and a second form adds no length
+        without = await retriever.search("ma", 3)
+        assert len({hit.keyword_score for hit in without}) == 1  # and a second form adds no length
         assert await retriever.search("mot -má", 3) == []

@@ -21,20 +21,17 @@ from semlex.search.query_vector import EMBEDDING_SHARE
 from semlex.store.postgres.snapshot import Snapshot
 from semlex.store.query.leg import PlainKeywordLeg, Statement
 from semlex.testing import HashEmbedder
-from semlex.types.documents import Document
 from semlex.types.results import SearchResult
 from tests.support.databases import execute
 from tests.support.manual_clock import ManualClock
-from tests.support.retrievers import filled, ids_of, opened
-from tests.support.waiting import held as held_table
+from tests.support.retrievers import filled, ids_of
+from tests.support.waiting import LIMIT, held
 
 COUNT = 60
 CHUNK = "semlex.default_collection_chunk"
 VECTORS = "semlex.default_collection_embedding_1"
 SECRET = "zebra stripes"  # noqa: S105 - a text
 DEADLINE = 600.0
-# So long that a test which waits for it has failed; the tests end the wait themselves.
-FOREVER = 120.0
 
 
 class Faulty:
@@ -42,22 +39,19 @@ class Faulty:
 
     error = answer = None
 
-    def __init__(self):
-        self.free = threading.Event()
+    def __init__(self, *given):
+        super().__init__(*given)
+        self.free, self.seen = threading.Event(), []
         self.free.set()
 
     def set_answer(self):
-        assert self.free.wait(FOREVER)
+        assert self.free.wait(LIMIT)
         if self.error is not None:
             raise self.error
         return self.answer
 
 
 class FailingEmbedder(Faulty, HashEmbedder):
-    def __init__(self):
-        HashEmbedder.__init__(self, 8)
-        Faulty.__init__(self)
-
     def embed_query(self, text):
         answer = self.set_answer()
         return super().embed_query(text) if answer is None else answer
@@ -67,10 +61,6 @@ class FakeReranker(Faulty):
     """Prefers the highest number in a text."""
 
     identity = "fake reranker 1"
-
-    def __init__(self):
-        super().__init__()
-        self.seen = []
 
     def score(self, query, texts):
         self.seen.append(list(texts))
@@ -83,7 +73,7 @@ class FakeReranker(Faulty):
 
 @pytest.fixture
 def embedder():
-    return FailingEmbedder()
+    return FailingEmbedder(8)
 
 
 @pytest.fixture
@@ -112,10 +102,8 @@ async def retriever(database_url, embedder, reranker, clock):
 def unset(event):
     """Whoever waits for the event waits until the end of the block."""
     event.clear()
-    try:
-        yield
-    finally:
-        event.set()
+    yield
+    event.set()
 
 
 def told(error):
@@ -219,18 +207,18 @@ async def test_a_reranker_that_opens_late(database_url, reranker, monkeypatch):
 
     def slow(*arguments, **options):
         opening.append(1)
-        assert free.wait(FOREVER)
+        assert free.wait(LIMIT)
         return choose(*arguments, **options)
 
     monkeypatch.setattr(model_selection, "choose_reranker", slow)
-    async with opened(database_url, 8, reranker, clock=clock) as retriever:
-        await retriever.add_documents([Document(f"text number {n}", id=f"d{n}") for n in range(4)])
-        for options, seconds in (({}, DEADLINE * OPENING_SHARE), ({"rerank": True}, DEADLINE * OPENING_SHARE)):
+    texts, seconds = {f"d{n}": f"text number {n}" for n in range(4)}, DEADLINE * OPENING_SHARE
+    async with filled(database_url, texts, 8, reranker, clock=clock) as retriever:
+        for options in ({}, {"rerank": True}):
             results = await clock.expire(seconds, retriever.search("text", 3, deadline=DEADLINE, **options))
             assert (results.mode, len(results), results.reranker_model) == ("hybrid", 3, None)
             assert results.warnings == ["the reranker was not loaded in time: hits are in the order of the fusion"]
         with pytest.raises(SearchTimeoutError, match="min_rerank needs it"):
-            await clock.expire(DEADLINE * OPENING_SHARE, retriever.search("text", min_rerank=0.1, deadline=DEADLINE))
+            await clock.expire(seconds, retriever.search("text", min_rerank=0.1, deadline=DEADLINE))
         free.set()
         assert (await retriever.search("text", 3, deadline=DEADLINE)).reranker_model == reranker.identity
         assert opening == [1]
@@ -265,7 +253,7 @@ async def test_a_vector_leg_that_is_late(retriever, database_url, monkeypatch):
         await limit(self, 2.0 if len(limits) == 1 else seconds)
 
     monkeypatch.setattr(Snapshot, "limit", short_for_both_legs)
-    with held_table(database_url, VECTORS):
+    with held(database_url, VECTORS):
         results = await retriever.search("text number 7", 3, rerank=False, deadline=DEADLINE)
         assert (results.mode, len(results)) == ("keyword", 3)
         assert "the vector search did not answer" in results.warnings[0]
@@ -280,7 +268,7 @@ async def test_a_vector_leg_that_is_late(retriever, database_url, monkeypatch):
 @pytest.mark.slow
 async def test_no_answer_before_the_deadline(retriever, database_url):
     for mode in ("vector", "keyword", None):
-        with held_table(database_url, CHUNK), pytest.raises(SearchTimeoutError, match="deadline") as caught:
+        with held(database_url, CHUNK), pytest.raises(SearchTimeoutError, match="deadline") as caught:
             await retriever.search(f"text {SECRET}", mode=mode, rerank=False, deadline=0.5)  # expires
         assert SECRET not in told(caught.value)
 
@@ -288,8 +276,7 @@ async def test_no_answer_before_the_deadline(retriever, database_url):
 @pytest.mark.slow
 async def test_an_exact_look_again_that_is_late_leaves_the_first_answer(retriever, monkeypatch):
     """The index found too few rows; the exact scan that looks for more takes too long."""
-    real = retrieval.vector_leg
-    exact = []
+    real, exact = retrieval.vector_leg, []
 
     class Slow(PlainKeywordLeg):
         name = "vector"

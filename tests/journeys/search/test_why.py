@@ -1,15 +1,21 @@
 """Why a document is missing: every way, made on a real server, and named right; what is said to help does help."""
 
 import os
+import random
+from collections import Counter
 
 import numpy as np
 import psycopg
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from semlex import Document, IvfflatIndex, SearchDefaults, SyncRetriever, TermOverlapReranker
 from semlex.errors import ConfigurationError, ValidationError
+from semlex.proof.check import plain_bm25
+from semlex.testing import HashEmbedder
 from tests.support.databases import execute
-from tests.support.retrievers import arguments_in, filled, ids_of, opened, sync_filled
+from tests.support.retrievers import arguments_in, filled, ids_of, opened, sync_filled, sync_opened
 
 VECTORS = "semlex.default_collection_embedding_1"
 
@@ -27,7 +33,8 @@ async def helps(retriever, told, question, **options):
 
 
 async def test_a_document_that_is_there(database_url):
-    async with filled(database_url, {"a": "a key", "b": "a key and a vault"}, 16) as retriever:
+    texts = {"a": "a key", "b": "a key and a vault"}
+    async with filled(database_url, texts, 16) as retriever:
         hits = await retriever.search("vault key")
         told = await retriever.why("a", "vault key")
         assert (codes(told), told.found, told.rank) == (["found"], True, 2)
@@ -61,7 +68,6 @@ async def test_a_document_that_is_there(database_url):
         assert (await retriever.why("a", "key")).found
     # An argument takes precedence over the retriever's defaults.
     defaults = SearchDefaults(top_k=1, route="rules")
-    texts = {"a": "a key", "b": "a key and a vault"}
     async with filled(database_url, texts, 16, collection="c", search_defaults=defaults) as retriever:
         assert (await retriever.why("a", "vault key")).code == "below_top_k"
         assert (await retriever.why("a", "vault key", 2)).found
@@ -70,9 +76,11 @@ async def test_a_document_that_is_there(database_url):
         assert not (await retriever.why("b", "vault key", route=False)).notes
 
 
-async def test_the_filter_names_its_smallest_part(database_url):
+async def test_what_the_filter_or_the_words_of_the_question_leave_out(database_url):
     documents = [Document(f"a key {year}", {"year": year, "lang": "de"}, id=str(year)) for year in (2019, 2021)]
+    documents += [Document("dogs chase a cat", id="a"), Document("a cat chases dogs", id="b")]
     async with filled(database_url, documents, 16) as retriever:
+        # The smallest part of the filter is named.
         told = await retriever.why("2019", "key", filters="lang == 'de' and (year > 2020 or year == 2000)")
         assert codes(told) == ["filtered"]
         assert "the filter: year > 2020 or year == 2000 does not hold" in told.reasons[0].text
@@ -80,10 +88,7 @@ async def test_the_filter_names_its_smallest_part(database_url):
         own = f'@source_document == "x" and year > 2020 and @document == "{"0" * 32}"'
         told = await retriever.why("2021", "key", filters=own)
         assert '@source_document == "x" and @document == "' in told.reasons[0].text
-
-
-async def test_words_that_the_question_excludes_or_demands(database_url):
-    async with filled(database_url, {"a": "dogs chase a cat", "b": "a cat chases dogs"}, 16) as retriever:
+        # Words that the question excludes or demands.
         for question, text in (
             ("cat -dog", 'it contains "dog", which the query excludes'),
             ('cat -"dogs chase"', 'it contains "dog chase", which the query excludes'),
@@ -282,26 +287,17 @@ async def test_an_explained_search_is_the_search(keys):
         assert str(told)
 
 
-DEFAULTS = [
-    {"top_k": 1},
-    {"min_similarity": 0.9},
-    {"min_similarity": 0.9, "mode": "keyword"},
-    {"mode": "vector"},
-    {"fusion": "rrf", "rrf_k": 1.0},
-    {"hybrid_weight": 0.0},
-    {"hybrid_weight": 1.0},
-    {"route": "rules"},
-    {"top_k": 1, "oversampling": 2.0},
-]
-
-
 async def test_the_search_is_that_of_search(database_url):
     question = "what about a key"
     texts = ["a key", "a key turns", "a vault with a key and a lock", "a lock"]
     vectors = [[1.0, 0.0], [0.3, 1.0], [0.0, 1.0], [0.95, 0.1]]
     async with opened(database_url, "none") as retriever:
         await retriever.add_documents([Document(text, id=f"{n}") for n, text in enumerate(texts)], vectors)
-    for defaults in DEFAULTS:
+    for defaults in (
+        *({"top_k": 1}, {"min_similarity": 0.9}, {"min_similarity": 0.9, "mode": "keyword"}, {"mode": "vector"}),
+        *({"fusion": "rrf", "rrf_k": 1.0}, {"hybrid_weight": 0.0}, {"hybrid_weight": 1.0}, {"route": "rules"}),
+        {"top_k": 1, "oversampling": 2.0},
+    ):
         async with opened(database_url, "none", search_defaults=SearchDefaults(**defaults)) as retriever:
             hits = await retriever.search(question, vector=[1.0, 0.1], explain=True)
             assert hits.explanation is not None
@@ -440,3 +436,147 @@ def test_names(retriever, folder, tmp_path, monkeypatch):
         why(retriever, "fruit.txt")
     assert why(retriever, "sub/fruit.txt").name == "docs: sub/fruit.txt"
     assert why(retriever, "more/sub/fruit.txt").found
+
+
+WORDS = ("cat", "dog", "ship", "hill", "stone")
+NAMES = [f"d{n:02}" for n in range(24)]
+EMBEDDER = HashEmbedder(16)
+
+
+@pytest.fixture(scope="module")
+def refilled(module_url):
+    with sync_opened(module_url, EMBEDDER) as retriever:
+        yield retriever
+
+
+def is_rank(rank, mine, scores, close):
+    """Whether a rank is that of a score, whatever the order among those that are as good as equal."""
+    better = sum(score > mine + close for score in scores)
+    as_good = sum(score >= mine - close for score in scores)
+    return rank is not None and better < rank <= as_good
+
+
+@pytest.mark.slow
+@given(
+    texts=st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=5), min_size=6, max_size=24),
+    question=st.lists(st.sampled_from((*WORDS, "zzqx")), min_size=1, max_size=3, unique=True),
+    excluded=st.sampled_from([None, None, *WORDS]),
+    mode=st.sampled_from([None, "vector", "keyword"]),
+    filters=st.sampled_from([None, "n < 12", "even == true"]),
+    top_k=st.integers(1, 4),
+    more=st.integers(0, 3),
+    picked=st.integers(0, 23),
+)
+def test_it_agrees_with_an_exhaustive_search(
+    *, refilled, texts, question, excluded, mode, filters, top_k, more, picked
+):
+    stored = {name: " ".join(words) for name, words in zip(NAMES, texts, strict=False)}
+    numbers = {name: number for number, name in enumerate(stored)}
+    passing = {
+        name
+        for name, number in numbers.items()
+        if filters is None or (number < 12 if filters == "n < 12" else number % 2 == 0)
+    }
+    asked = " ".join([*question, *([f"-{excluded}"] if excluded else [])])
+    name = list(stored)[picked % len(stored)]
+    options = {"filters": filters, "mode": mode, "tuning": {"candidates": top_k + more}}
+    refilled.delete(NAMES)
+    refilled.add_documents(
+        [Document(text, {"n": numbers[one], "even": numbers[one] % 2 == 0}, id=one) for one, text in stored.items()]
+    )
+    hits = refilled.search(asked, top_k, **options)
+    told = refilled.why(name, asked, top_k, **options)
+    # Presence.
+    place = next((hit.rank for hit in hits if hit.id == name), None)
+    assert (told.found, told.rank) == (place is not None, place)
+    assert (told.code == "filtered") == (name not in passing)
+    out = excluded is not None and excluded in stored[name].split()
+    assert (told.code == "excluded") == (out and name in passing)
+    if name not in passing:
+        return
+    # Ranks and scores.
+    vectors = dict(zip(stored, EMBEDDER.embed_documents(list(stored.values())).astype(np.float64), strict=True))
+    query = EMBEDDER.embed_query(asked).astype(np.float64)
+    cosines = {one: float(vectors[one] @ query) for one in passing}
+    words = plain_bm25({one: ("english", text) for one, text in stored.items()}, " ".join(question))
+    near, by_words = told.leg("vector"), told.leg("keyword")
+    if near is not None:
+        assert near.score == pytest.approx(cosines[name], abs=1e-5)
+        assert is_rank(near.rank, cosines[name], list(cosines.values()), 1e-5)
+    if by_words is not None and not out:
+        left = {
+            one: score
+            for one, score in words.items()
+            if one in passing and not (excluded and excluded in stored[one].split())
+        }
+        assert by_words.score == pytest.approx(words.get(name, 0.0), abs=1e-9)
+        if name in left:
+            assert is_rank(by_words.rank, left[name], list(left.values()), 1e-9)
+        else:
+            assert by_words.rank is None
+        assert {term.term for term in told.terms if term.held} == set(question) & set(stored[name].split())
+        assert sum(term.score for term in told.terms) == pytest.approx(words.get(name, 0.0), abs=1e-9)
+    # The remedy helps.
+    given_again = arguments_in(told.reasons[0].remedy)
+    if given_again:
+        again = refilled.search(asked, **({"top_k": top_k} | options | given_again))
+        assert name in {hit.id for hit in again}
+    elif not told.found and not out:
+        assert {reason.code for reason in told.reasons} <= {"no_shared_word", "beyond_vector_depth"}
+
+
+def drawn(chance):
+    """A question, and options of a search of every kind."""
+    question = " ".join(chance.sample(WORDS, chance.randrange(1, 4)))
+    question += f" -{chance.choice(WORDS)}" if chance.random() < 0.2 else ""
+    question += f' "{" ".join(chance.sample(WORDS, 2))}"' if chance.random() < 0.15 else ""
+    top_k = chance.randrange(1, 16)
+    options = {
+        "rerank": chance.choice([True, False]),
+        "mode": chance.choice([None, "vector", "keyword"]),
+        "fusion": chance.choice(["score", "rrf", "linear"]),
+        "top_k": top_k,
+    }
+    kind = chance.random()
+    if kind < 0.4:
+        options |= {"group_by": "document", "group_size": chance.randrange(1, 4)}
+    elif kind < 0.6:
+        options["max_results"] = top_k + chance.randrange(20)
+    if chance.random() < 0.3:
+        options["tuning"] = {"candidates": options.get("max_results", top_k) + chance.randrange(10)}
+    if chance.random() < 0.2:
+        options["boost"] = [("@source_document startswith 'doc1'", 3.0)]
+    return question, options
+
+
+@pytest.mark.slow
+async def test_remedies_help(database_url, full):
+    """Also with groups, pages, fusions and boosts; no remedy is promised if a reranker decides."""
+    chance, seen, helped = random.Random(5), Counter(), 0
+    async with opened(database_url, EMBEDDER, TermOverlapReranker()) as retriever:
+        texts = [" ".join(chance.choices(WORDS, k=chance.randrange(1, 9))) for _ in range(80)]
+        await retriever.add_documents(
+            [
+                Document(f"{text} n{n}", {"source_document": f"doc{n % 40}" if n % 3 else ""}, id=f"d{n}")
+                for n, text in enumerate(texts)
+            ]
+        )
+        for _ in range(600 if full else 80):
+            question, options = drawn(chance)
+            name = f"d{chance.randrange(80)}"
+            told = await retriever.why(name, question, **options)
+            seen[told.code] += 1
+            assert told.found == (name in {hit.id for hit in await retriever.search(question, **options)})
+            helps = arguments_in(told.reasons[0].remedy)
+            if not helps or told.code == "reranked_below" or "the reranker then" in told.reasons[0].remedy:
+                continue
+            page = await retriever.search(question, **(options | helps))
+            ids = ids_of(page)
+            while page.next_cursor and "max_results" in helps:
+                page = await retriever.search_page(page.next_cursor)
+                ids += ids_of(page)
+            assert name in ids, (name, question, options, helps)
+            helped += 1
+    assert helped >= 20
+    assert {"found", "below_top_k", "beyond_vector_depth", "no_shared_word", "excluded", "capped"} <= set(seen)
+    assert "unknown" not in seen
