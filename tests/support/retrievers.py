@@ -36,7 +36,7 @@ def _documents(texts):
 
 @asynccontextmanager
 async def filled(url, texts, model=8, reranker=None, *, vectors=None, **options):
-    """A retriever whose collection has these documents, or texts by id, and maybe vectors."""
+    """A retriever whose collection has these documents, or texts by id, with the model's vectors or these."""
     async with opened(url, model, reranker, **options) as retriever:
         await retriever.add_documents(_documents(texts), vectors)
         yield retriever

@@ -2,6 +2,8 @@
 
 import json
 import random
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -134,18 +136,17 @@ def test_every_wrong_quote_is_flagged_and_no_true_one(database_url, full):
 
 
 LONG = events(answer_text(TWO))
-FAULTS = {
-    "500": [status(500)] * 9,
-    "echo": [echo(400)] * 2,
-    "prose": [lambda *_: streamed("A key is rotated every ninety days.")],
-    "wrong JSON": [lambda *_: streamed('{"answer": "a key"}')],
-    "cut before a sentence": [lambda *_: Reply(LONG[:400], headers=EVENT_STREAM)],
-}
 
 
 def test_a_server_that_fails_leaves_the_documents_own_sentences(page, caplog, monkeypatch):
     monkeypatch.setenv("SEMLEX_CHAT_API_KEY", KEY)
-    for case, faults in FAULTS.items():
+    for case, faults in {
+        "500": [status(500)] * 9,
+        "echo": [echo(400)] * 2,
+        "prose": [lambda *_: streamed("A key is rotated every ninety days.")],
+        "wrong JSON": [lambda *_: streamed('{"answer": "a key"}')],
+        "cut before a sentence": [lambda *_: Reply(LONG[:400], headers=EVENT_STREAM)],
+    }.items():
         with chat_server(lambda _: "", faults) as double, opened(page, double) as retriever:
             answer = retriever.answer(QUESTION)
         assert answer.model is None, case
@@ -154,6 +155,11 @@ def test_a_server_that_fails_leaves_the_documents_own_sentences(page, caplog, mo
         assert warning.startswith("the language model failed; the answer is taken from the passages instead: ")
         shown = [warning, caplog.text, repr(retriever)]
         assert not [secret for secret in (KEY, QUESTION, TRUE) if any(secret in text for text in shown)], case
+    # So does a model that raises anything.
+    broken = SimpleNamespace(identity="broken", stream=Mock(side_effect=ZeroDivisionError(QUESTION)))
+    with sync_opened(page, "none", chat_model=broken) as retriever:
+        answer = retriever.answer(QUESTION)
+    assert (answer.warnings[0].endswith("ZeroDivisionError"), answer.model) == (True, None)
 
 
 def test_what_was_written_before_a_failure_stays(page):
@@ -196,19 +202,6 @@ def test_thin_support_is_a_refusal_and_nothing_is_sent(page):
         assert double.requests == []
         assert retriever.answer(strange, min_coverage=0).text
         assert retriever.answer(QUESTION, min_coverage=1).refused is not None
-
-
-def test_a_model_that_raises_anything_is_replaced(page):
-    class Broken:
-        identity = "broken"
-
-        def stream(self, messages, schema=None):
-            raise ZeroDivisionError(messages)
-
-    with sync_opened(page, "none", chat_model=Broken()) as retriever:
-        answer = retriever.answer(QUESTION)
-    assert answer.warnings[0].endswith("ZeroDivisionError")
-    assert answer.model is None
 
 
 def test_without_a_model_sentences_of_the_documents_answer(page):

@@ -18,6 +18,7 @@ from semlex.diagnostics.checkup import FIRST_BATCH, MAX_SECONDS, share_of
 from semlex.errors import ConfigurationError
 from semlex.models.cancellation import check
 from semlex.testing import HashEmbedder
+from tests.support.folders import folder_with
 from tests.support.manual_clock import ManualClock
 from tests.support.retrievers import opened, sync_opened
 from tests.support.waiting import LIMIT
@@ -49,10 +50,8 @@ def heading(told, name):
 
 @pytest.mark.slow
 async def test_the_headings_of_pages_are_asked(database_url, tmp_path):
-    steps, waits, pages = [], [], tmp_path / "pages"
-    pages.mkdir()
-    (pages / "keys.md").write_text(KEYS, encoding="utf-8")  # with min_tokens=0, no small section is joined to another
-    (pages / "fruit.md").write_text(FRUIT, encoding="utf-8")
+    steps, waits, pages = [], [], folder_with(tmp_path / "pages", {"keys.md": KEYS, "fruit.md": FRUIT})
+    # With min_tokens=0, no small section is joined to another.
     async with opened(database_url, HashEmbedder(), min_tokens=0) as retriever:
         await retriever.index(pages)
         told = await retriever.checkup(progress=steps.append, estimated=waits.append)
@@ -143,10 +142,8 @@ async def test_a_document_that_outranks_the_rest_is_named(database_url):
 async def test_docstrings_are_asked_of_code(database_url, tmp_path):
     described = '"""Boils water on a stove.\n\n    It whistles at the end.\n    """'
     code = f"class Kettle:\n    {described}\n\n    limit = 100\n\n\ndef silent():\n    return 3\n"
-    (tmp_path / "code").mkdir()
-    (tmp_path / "code" / "kettle.py").write_text(code, encoding="utf-8")
     async with opened(database_url, "none", min_tokens=0) as retriever:
-        await retriever.index(tmp_path / "code")
+        await retriever.index(folder_with(tmp_path / "code", {"kettle.py": code}))
         told = await retriever.checkup()
     assert [one.heading for page in told.documents for one in page.headings] == ["Boils water on a stove."]
     assert told.left_out.without_docstring == 1
@@ -277,16 +274,8 @@ def without(number, row, heading):
     return Document("\n".join(lines), metadata, id=f"c{number:02}")
 
 
-rows = st.lists(
-    st.tuples(
-        st.sampled_from(["a.md", "b.md", "c.md"]),
-        st.sampled_from(["", *HEADINGS[:3]]),
-        st.sampled_from(["", *HEADINGS[3:]]),
-        st.lists(st.sampled_from(WORDS), min_size=1, max_size=6).map(" ".join),
-    ),
-    min_size=3,
-    max_size=12,
-)
+names, chapters, sections = map(st.sampled_from, (["a.md", "b.md", "c.md"], ["", *HEADINGS[:3]], ["", *HEADINGS[3:]]))
+bodies = st.lists(st.sampled_from(WORDS), min_size=1, max_size=6).map(" ".join)
 
 
 def is_rank_of_best(rank, mine, others):
@@ -310,14 +299,18 @@ def twin(module_url):
 @example(
     rows=[("a.md", "cat ship", "", "cat ship"), ("a.md", "cat ship", "", "dog"), ("b.md", "", "", "dog")], mode=None
 )
-@given(rows=rows, mode=st.sampled_from([None, "vector", "keyword"]))
+@given(
+    rows=st.lists(st.tuples(names, chapters, sections, bodies), min_size=3, max_size=12),
+    mode=st.sampled_from([None, "vector", "keyword"]),
+)
 def test_it_agrees_with_documents_that_lack_the_heading(twin, rows, mode):
     rows = [*rows, ("z.md", "One to ask", "", "a text of its own")]
     whole = [document(number, row) for number, row in enumerate(rows)]
     if twin.count() > len(rows):
         twin.delete([f"c{number:02}" for number in range(len(rows), 21)])
     twin.add_documents(whole)
-    sections = {(row[0], tuple(filter(None, row[1:3]))): row[2] or row[1] for row in rows if row[1] or row[2]}
+    paths = [tuple(filter(None, row[1:3])) for row in rows]
+    sections = {(row[0], path): path[-1] for row, path in zip(rows, paths, strict=True) if path}
     counts = {heading: [*sections.values()].count(heading) for heading in sections.values()}
     fair = {place: heading for place, heading in sections.items() if counts[heading] <= 2}
     told = twin.checkup(mode=mode)  # before it loses a heading
@@ -325,7 +318,7 @@ def test_it_agrees_with_documents_that_lack_the_heading(twin, rows, mode):
     asked = {(page.document, one.path): one for page in told.documents for one in page.headings}
     assert set(asked) <= set(fair)
     assert len(fair) - len(asked) == told.left_out.wide + told.left_out.empty
-    contexts = [" > ".join(filter(None, row[1:3])) for row in rows]
+    contexts = [" > ".join(path) for path in paths]
     texts = [
         f"{context}\n{one.content}" if context else one.content for context, one in zip(contexts, whole, strict=True)
     ]
@@ -333,11 +326,7 @@ def test_it_agrees_with_documents_that_lack_the_heading(twin, rows, mode):
     changed = []
     for (name, path), one in asked.items():
         heading = fair[name, path]
-        section = [
-            number
-            for number, row in enumerate(rows)
-            if row[0] == name and tuple(filter(None, row[1:3]))[: len(path)] == path
-        ]
+        section = [n for n, row in enumerate(rows) if row[0] == name and paths[n][: len(path)] == path]
         bare = {number: without(number, rows[number], heading) for number in section}
         if not all(one.content for one in bare.values()):
             continue  # a chunk without text cannot be stored

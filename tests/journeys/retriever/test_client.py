@@ -12,7 +12,8 @@ from semlex.options.collection import BUILT_IN, KINDS, ChunkSettings
 from semlex.options.declare import declared
 from semlex.retriever.options import CollectionKeys
 from semlex.testing import HashEmbedder
-from tests.support.databases import CLEANING
+from tests.support.databases import CLEANING, execute
+from tests.support.folders import folder_with
 from tests.support.lost_answers import lose_answers
 from tests.support.retrievers import sync_opened
 
@@ -39,11 +40,9 @@ async def test_collections_share_all_that_is_dear(database_url):
             assert len({id(getattr(part, shared)) for part in parts}) == 1, shared
         assert len({id(part.info.keyword) for part in parts}) == 8
         assert {part.info.keyword.index.options.cache_bytes for part in parts} == {125_000}
-        query = (
-            "SELECT count(*) - 1 FROM pg_stat_activity WHERE datname = current_database() AND application_name <> %s"
-        )
-        with psycopg.connect(database_url) as connection:
-            assert connection.execute(query, [CLEANING]).fetchone()[0] <= 4  # one pool
+        others = "datname = current_database() AND application_name <> %s AND pid <> pg_backend_pid()"
+        query = f"SELECT count(*) FROM pg_stat_activity WHERE {others}"  # noqa: S608
+        assert execute(database_url, query, [CLEANING])[0][0] <= 4  # one pool
 
 
 @pytest.mark.slow
@@ -210,10 +209,7 @@ MADE, OTHERS = ({name: values[place] for name, values in VALUES.items()} for pla
 
 @pytest.fixture
 def page(tmp_path):
-    path = tmp_path / "handbuch" / "seite.md"
-    path.parent.mkdir()
-    path.write_text("# Schlüssel\n\nDie Häuser sind offen.\n", encoding="utf-8")
-    return path
+    return folder_with(tmp_path / "handbuch", {"seite.md": "# Schlüssel\n\nDie Häuser sind offen.\n"}) / "seite.md"
 
 
 def test_what_is_refused_makes_nothing(bare_database_url):
@@ -221,7 +217,23 @@ def test_what_is_refused_makes_nothing(bare_database_url):
     assert CollectionOptions() == CollectionOptions(**dict.fromkeys(KINDS))  # every option is None by default
     assert VALUES.keys() == KINDS.keys()
     assert BUILT_IN.keys() <= KINDS.keys()
-    for options, message in REFUSED:
+    for options, message in (
+        ({"language": 5}, "language must be a str; got an int"),
+        ({"stop_words": "yes"}, "stop_words must be a bool; got a str"),
+        ({"chunk_tokens": True}, "chunk_tokens must be an int; got a bool"),
+        ({"chunk_tokens": 5}, "chunk_tokens must be between 16 and 2,000; got 5"),
+        ({"chunk_tokens": 100, "overlap_tokens": 50}, "overlap_tokens must be between 0 and 49; got 50"),
+        ({"chunk_tokens": 100, "min_tokens": 51}, "min_tokens must be between 0 and 50; got 51"),
+        ({"min_tokens": 251}, "min_tokens must be between 0 and 250; got 251"),
+        ({"min_tokens": "32"}, "min_tokens must be an int; got a str"),
+        ({"partitions": 1}, "partitions must be between 2 and 64; got 1"),
+        ({"distance": "cosin"}, "distance must be one of cosine"),
+        ({"vector_storage": "bit"}, "vector_storage must be one of vector"),
+        ({"keyword": "bm52"}, "keyword must be one of bm25"),
+        ({"language": "klingon"}, "klingon"),
+        ({"defaults": {"langage": "german"}}, "defaults: unknown option 'langage'"),
+        ({"defaults": {"chunk_tokens": 5}}, "chunk_tokens must be"),
+    ):
         with pytest.raises(ConfigurationError, match=message):
             sync_opened(bare_database_url, **options).initialize()
     with psycopg.connect(bare_database_url) as connection:
@@ -274,22 +286,3 @@ def test_chunk_settings_are_those_of_the_first_file(database_url, page):
     with sync_opened(database_url) as retriever:
         assert retriever.info.settings.chunk_settings == ChunkSettings(60, 29, 15)
         assert retriever.index(page).unchanged == 1
-
-
-REFUSED = [
-    ({"language": 5}, "language must be a str; got an int"),
-    ({"stop_words": "yes"}, "stop_words must be a bool; got a str"),
-    ({"chunk_tokens": True}, "chunk_tokens must be an int; got a bool"),
-    ({"chunk_tokens": 5}, "chunk_tokens must be between 16 and 2,000; got 5"),
-    ({"chunk_tokens": 100, "overlap_tokens": 50}, "overlap_tokens must be between 0 and 49; got 50"),
-    ({"chunk_tokens": 100, "min_tokens": 51}, "min_tokens must be between 0 and 50; got 51"),
-    ({"min_tokens": 251}, "min_tokens must be between 0 and 250; got 251"),
-    ({"min_tokens": "32"}, "min_tokens must be an int; got a str"),
-    ({"partitions": 1}, "partitions must be between 2 and 64; got 1"),
-    ({"distance": "cosin"}, "distance must be one of cosine"),
-    ({"vector_storage": "bit"}, "vector_storage must be one of vector"),
-    ({"keyword": "bm52"}, "keyword must be one of bm25"),
-    ({"language": "klingon"}, "klingon"),
-    ({"defaults": {"langage": "german"}}, "defaults: unknown option 'langage'"),
-    ({"defaults": {"chunk_tokens": 5}}, "chunk_tokens must be"),
-]

@@ -30,8 +30,7 @@ def type_of(value):
 
 def expected(found):
     """Name -> types and types of elements: the slow twin."""
-    types = defaultdict(Counter)
-    elements = defaultdict(Counter)
+    types, elements = defaultdict(Counter), defaultdict(Counter)
 
     def look(path, value):
         for key, inner in value.items():
@@ -149,13 +148,13 @@ def test_a_name_that_no_chunk_has_is_a_question(retriever):
     retriever.fields.add("year", "number")  # for chunks that are to come
     retriever.fields.remove("year")
     add(retriever, [{"year": 2020, "author": {"name": "Ada"}, "tags": [1, {"a": 2}]}, {"year": "2021"}, {"year": "?"}])
-    with pytest.raises(ConfigurationError, match=r"none of the 3 chunks has the field yaer; did you mean year\?"):
-        retriever.fields.add("yaer", "number")
-    with pytest.raises(ConfigurationError, match=r"did you mean author\.name\?"):
-        retriever.fields.add("author.nam", "text")
-    message = "of the 3 chunks, none has a text in author; types of this field's values: object 1"
-    with pytest.raises(ConfigurationError, match=message):
-        retriever.fields.add("author", "text")
+    for name, of, message in (
+        ("yaer", "number", r"none of the 3 chunks has the field yaer; did you mean year\?"),
+        ("author.nam", "text", r"did you mean author\.name\?"),
+        ("author", "text", "of the 3 chunks, none has a text in author; types of this field's values: object 1"),
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            retriever.fields.add(name, of)
     few = "of the 3 chunks, 1 has a number in year; types of this field's values: text 2, number 1"
     assert retriever.fields.add("year", "number").warnings == [few]
     assert retriever.fields.add("tags.0", "number").warnings == []

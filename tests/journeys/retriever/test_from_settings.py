@@ -15,6 +15,7 @@ from semlex.options.search import FusionMethod
 from semlex.settings.table import NAMED, Settings
 from semlex.types.queries import RouteBy
 from semlex.types.results import SearchMode
+from tests.support.folders import folder_with
 from tests.support.retrievers import sync_opened
 from tests.support.settings_forms import world
 from tests.support.shell import run_here
@@ -24,10 +25,8 @@ TEXTS = [f"note {number} about {'lions' if number % 2 else 'bears'} and keys" fo
 
 @pytest.fixture(scope="module")
 def knowledge(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("knowledge")
     entries = [{"id": f"k{number}", "text": f"whales, entry {number}"} for number in range(9)]
-    (folder / "sea.json").write_text(json.dumps(entries), encoding="utf-8")
-    return folder
+    return folder_with(tmp_path_factory.mktemp("knowledge"), {"sea.json": json.dumps(entries)})
 
 
 @pytest.fixture
@@ -37,7 +36,7 @@ def filled(database_url):
     return database_url
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def settled():
     with world() as folder:
         yield folder
@@ -50,7 +49,6 @@ def sync(**settings):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("settled")
 def test_the_eight_variables(filled, monkeypatch):
     rag = {"DB_URL": filled, "EMBEDDING_MODEL": "static", "EMBEDDING_DIMS": "256", "CHUNK_SIZE": "100", "TOP_K": "7"}
     rag |= {"CHUNK_OVERLAP": "10", "SIMILARITY_THRESHOLD": "-0.9", "HYBRID_WEIGHT": "0", "ENABLED": "true"}
@@ -82,7 +80,6 @@ def test_the_eight_variables(filled, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("settled")
 async def test_what_is_found_nowhere_is_looked_for_in_the_files(filled, knowledge):
     common = {"database_url": filled, "collection": "notes", "top_k": 4, "min_similarity": 0.999}
 
@@ -103,7 +100,6 @@ async def test_what_is_found_nowhere_is_looked_for_in_the_files(filled, knowledg
         assert len(await retriever.using(connection).search("lions")) == 3
 
 
-@pytest.mark.usefixtures("settled")
 async def test_without_the_database_the_files_answer(knowledge, monkeypatch):
     monkeypatch.setenv("RAG_ENABLED", "false")
     with pytest.raises(ConfigurationError, match=r"RAG_ENABLED says that no database is used.*SEMLEX_FALLBACK_FOLDER"):
@@ -148,7 +144,6 @@ def test_a_file_that_is_named_is_the_only_one(settled, knowledge):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("settled")
 def test_a_server_that_libpqs_variables_name(filled, monkeypatch, tmp_path):
     parts = conninfo_to_dict(filled)
     file = tmp_path / "services.conf"

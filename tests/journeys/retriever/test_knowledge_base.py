@@ -5,14 +5,8 @@ import asyncio
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from semlex import Client, Collection, CollectionOptions, Document, KnowledgeBase, SyncKnowledgeBase, ValidationError
-from semlex.errors import (
-    CollectionFailedError,
-    CollectionNotFoundError,
-    ConfigurationError,
-    ConnectionFailedError,
-    PrivilegeError,
-)
+from semlex import Client, Collection, CollectionOptions, Document, KnowledgeBase, SyncKnowledgeBase, errors
+from semlex.errors import CollectionFailedError, ConfigurationError, ConnectionFailedError
 from semlex.retriever.handle import write_curve
 from semlex.retriever.knowledge_base import search_all
 from semlex.search.steps import no_near_duplicates, per_collection
@@ -20,23 +14,22 @@ from semlex.testing import HashEmbedder
 from tests.support.curves import curve
 from tests.support.tenants import tenants_of
 
-GERMAN = CollectionOptions(language="german")
-
 
 async def fill(url):
     """Two collections, of another language and without a model one of them."""
     base = KnowledgeBase().with_database(url).with_model(HashEmbedder(16)).add("english", create=True)
-    async with base.with_model("none").add("german", GERMAN, create=True) as both:
+    german = CollectionOptions(language="german")
+    async with base.with_model("none").add("german", german, create=True) as both:
         english, german = await both.collection("english"), await both.collection("german")
         await english.add_documents([Document(f"a key of the house {n}", {"n": n}, f"e{n}") for n in range(6)])
         await german.add_documents([Document(f"die Schlüssel und ein key {n}", {"n": n}, f"g{n}") for n in range(3)])
-    return url
 
 
 @pytest.fixture(scope="module")
-def filled(new_database):
+def filled(module_url):
     """A database that all tests leave as it is."""
-    return asyncio.run(fill(new_database()))
+    asyncio.run(fill(module_url))
+    return module_url
 
 
 def both(url):
@@ -147,7 +140,7 @@ def test_two_of_one_name():
     with pytest.raises(ConfigurationError, match="at most 100"):
         base.add("c100")
     for wrong in ({"name": "no name"}, {"name": "x", "label": "No"}, {"name": "x", "schema": "pg_x"}):
-        with pytest.raises(ValidationError):
+        with pytest.raises(errors.ValidationError):
             KnowledgeBase().add(**wrong)
     for option, value in (("role", ""), ("role", "public"), ("create", 1), ("options", {})):
         with pytest.raises(ConfigurationError):
@@ -159,7 +152,7 @@ async def test_a_missing_collection_and_one_that_was_added_twice_are_refused(fil
         message = r"collection 'absent'.*collection 'absent' does not exist"
         with pytest.raises(CollectionFailedError, match=message) as raised:
             await knowledge.retrieve("key")
-        assert isinstance(raised.value.error, CollectionNotFoundError)
+        assert isinstance(raised.value.error, errors.CollectionNotFoundError)
         assert raised.value.__cause__ is raised.value.error
         found = await knowledge.retrieve("key", on_error="skip")
         assert len(found) == 9
@@ -194,7 +187,7 @@ async def test_wrong_calls(filled):
             *(("filters", "n =="), ("question", " "), ("question", 3), ("fusion", "x")),
         ):
             for on_error in ("raise", "skip"):
-                with pytest.raises((ConfigurationError, ValidationError)):
+                with pytest.raises((ConfigurationError, errors.ValidationError)):
                     await knowledge.retrieve(**{"question": "key", "on_error": on_error, name: value})
 
 
@@ -245,7 +238,7 @@ async def test_another_tenants_collection_is_refused_by_the_database(database_ur
         async with mine.add("notes", schema="bolt", label="stolen") as knowledge:
             with pytest.raises(CollectionFailedError, match="permission denied for schema bolt") as raised:
                 await knowledge.retrieve("brick anvil")
-            assert isinstance(raised.value.error, PrivilegeError)
+            assert isinstance(raised.value.error, errors.PrivilegeError)
             found = await knowledge.retrieve("brick anvil", 100, on_error="skip")
             assert list(found.skipped) == ["stolen"]
             assert {hit.collection for hit in found} == {"notes"}

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from unittest.mock import MagicMock
 
 import psycopg
 import pytest
@@ -184,20 +185,6 @@ def retriever(database_url):
         yield retriever
 
 
-class CountedLock:
-    """A lock that knows how many have asked for it."""
-
-    def __init__(self):
-        self._lock, self.takers = threading.Lock(), 0
-
-    def __enter__(self):
-        self.takers += 1
-        self._lock.acquire()
-
-    def __exit__(self, *_):
-        self._lock.release()
-
-
 def loop_threads():
     return [thread for thread in threading.enumerate() if thread.name == "semlex-loop"]
 
@@ -249,7 +236,8 @@ def test_threads_that_open_and_close_at_once(database_url, monkeypatch):
 
 def test_threads_that_wait_for_a_server_that_is_away_wait_once(monkeypatch):
     attempts = []
-    retriever, turn, goes_on = sync_opened(GONE, "none"), CountedLock(), threading.Event()
+    retriever, goes_on, lock, turn = sync_opened(GONE, "none"), threading.Event(), threading.Lock(), MagicMock()
+    turn.__enter__.side_effect, turn.__exit__.side_effect = lock.acquire, lambda *_: lock.release()
     with pytest.raises(ConnectionFailedError):
         retriever.initialize()
     assert loop_threads() == []
@@ -268,7 +256,7 @@ def test_threads_that_wait_for_a_server_that_is_away_wait_once(monkeypatch):
     monkeypatch.setattr(retriever._runner, "_changing", turn)
     with ThreadPoolExecutor(4) as threads:
         calls = [threads.submit(count) for _ in range(4)]
-        until(lambda: turn.takers == 4)
+        until(lambda: turn.__enter__.call_count == 4)
         goes_on.set()
         assert [call.result(LIMIT) for call in calls] == ["away"] * 4
     assert len(attempts) == 1
@@ -297,12 +285,8 @@ def program(*lines):
 
 
 def retriever_program(url, *lines):
-    return program(
-        "from semlex import SyncRetriever",
-        "from semlex.testing import HashEmbedder",
-        f"retriever = SyncRetriever({url!r}, HashEmbedder(8), use_reranking=False)",
-        *lines,
-    )
+    made = f"retriever = SyncRetriever({url!r}, HashEmbedder(8), use_reranking=False)"
+    return program("from semlex import SyncRetriever", "from semlex.testing import HashEmbedder", made, *lines)
 
 
 @pytest.mark.slow

@@ -10,20 +10,13 @@ import psycopg
 import pytest
 
 import semlex
-from semlex import BaseEmbedder, Client, Embedder, EmbedderIdentity
+from semlex import BaseEmbedder, Client, Embedder, EmbedderIdentity, errors
 from semlex.embedding import probe
-from semlex.errors import (
-    CollectionDroppedError,
-    CollectionNotFoundError,
-    DumpError,
-    EmbeddingsMissingError,
-    ModelMismatchError,
-)
+from semlex.errors import CollectionNotFoundError, ModelMismatchError
 from semlex.testing import HashEmbedder
-from tests.support import retrievers
-from tests.support.two_models import DIMENSIONS, OtherEmbedder, new_model, old_model
+from tests.support.databases import execute
+from tests.support.two_models import DIMENSIONS, NAME, OtherEmbedder, new_model, old_model, opened
 
-NAME = "remade"
 OLD, NEW = ["alpha beta", "alpha delta", "gamma"], ["alpha epsilon", "gamma zeta", "alpha eta", "theta"]
 
 
@@ -56,10 +49,6 @@ READS = {
     "status": (lambda one: one.status(), lambda found: found.chunks),
     "embeddings": (lambda one: one.embeddings.list(), lambda found: found[0].vectors),
 }
-
-
-def opened(url, model=None, **options):
-    return retrievers.opened(url, model or old_model(), collection=NAME, **options)
 
 
 async def make(url, texts, model=None):
@@ -136,7 +125,7 @@ async def test_a_write_fails_once_and_never_again(database_url):
         await make_again(database_url)
         for name, write in WRITES.items():
             held._handle._opened, stale.presence.is_gone = stale, False
-            with pytest.raises(CollectionDroppedError, match="was dropped after it was opened"):
+            with pytest.raises(errors.CollectionDroppedError, match="was dropped after it was opened"):
                 await write(client.collection(NAME))
             await write(client.collection(NAME))
             assert held._handle._opened is not stale, name
@@ -196,7 +185,7 @@ async def test_no_answer_is_by_the_wrong_model(database_url, full):
     async def ask(held, model):
         try:
             found = await held.search(question, 9, mode="vector")
-        except (CollectionNotFoundError, ModelMismatchError, EmbeddingsMissingError):
+        except (CollectionNotFoundError, ModelMismatchError, errors.EmbeddingsMissingError):
             return False
         assert found.embedding_model == models[model].identity.model
         near = {hit.id: nearness[model][hit.id] for hit in found}
@@ -219,7 +208,6 @@ async def test_no_answer_is_by_the_wrong_model(database_url, full):
             assert found == [model == 0, model == 1] * 2
 
 
-WEIGHTS = "weights"
 TEXTS = ["alpha beta", "gamma delta", "epsilon zeta"]
 
 
@@ -240,8 +228,7 @@ class Turned(HashEmbedder):
 
     def __init__(self, cosine):
         super().__init__(DIMENSIONS)
-        self._cosine = cosine
-        self.asked = []
+        self._cosine, self.asked = cosine, []
 
     def embed_documents(self, texts):
         self.asked.append(list(texts))
@@ -262,45 +249,34 @@ USES = {
 }  # fmt: skip
 
 
-def opened_weights(url, model=None, **options):
-    return retrievers.opened(url, model or HashEmbedder(DIMENSIONS), collection=WEIGHTS, **options)
-
-
-async def make_weights(url):
-    async with opened_weights(url) as making:
-        await making.add_texts(TEXTS, ids=[f"d{number}" for number in range(len(TEXTS))])
-
-
 def probes(url):
-    with psycopg.connect(url) as connection:
-        rows = connection.execute("SELECT probe FROM semlex.embedding_version ORDER BY name, version").fetchall()
-        return [row[0] for row in rows]
+    return [one for (one,) in execute(url, "SELECT probe FROM semlex.embedding_version ORDER BY name, version")]
 
 
 async def test_other_weights_are_refused_before_their_first_use(database_url):
-    await make_weights(database_url)
-    async with opened_weights(database_url, "none") as plain:
+    await make(database_url, TEXTS)
+    async with opened(database_url, "none") as plain:
         await plain.add_texts(["lacks a vector"], ids=["plain"])
-    async with opened_weights(database_url, OtherWeights()) as other:
+    async with opened(database_url, OtherWeights()) as other:
         for use in USES.values():
-            with pytest.raises(ModelMismatchError, match=rf"that differ from those of collection '{WEIGHTS}' \(cosine"):
+            with pytest.raises(ModelMismatchError, match=rf"that differ from those of collection '{NAME}' \(cosine"):
                 await use(other)
         # Nothing was written, and what asks no model goes on.
         assert await other.count() == len(TEXTS) + 1
         assert len(await other.search("alpha", mode="keyword")) == 1
         assert len(await other.search(vector=[1.0] * DIMENSIONS)) == len(TEXTS)
-    async with opened_weights(database_url) as same:
+    async with opened(database_url) as same:
         for use in USES.values():
             await use(same)
 
 
 async def test_the_remedy_of_the_message(database_url):
-    await make_weights(database_url)
-    async with opened_weights(database_url) as held, opened_weights(database_url, OtherWeights()) as other:
+    await make(database_url, TEXTS)
+    async with opened(database_url) as held, opened(database_url, OtherWeights()) as other:
         first = await held.search("alpha beta", 1)
         report = await other.embeddings.change(OtherWeights())
         assert (report.version, report.previous, report.lacking) == (2, 1, 0)
-        async with opened_weights(database_url, OtherWeights()) as new:
+        async with opened(database_url, OtherWeights()) as new:
             found = await new.search("alpha beta", 1)
             assert found[0].vector_score == pytest.approx(1.0, abs=1e-5)
         # One that is open goes on with the vectors of its own weights, and says so.
@@ -317,23 +293,23 @@ async def test_the_remedy_of_the_message(database_url):
 
 
 async def test_how_much_may_differ(database_url, caplog):
-    await make_weights(database_url)
+    await make(database_url, TEXTS)
     caplog.set_level(logging.WARNING, "semlex")
     model = Turned(0.97)
-    async with opened_weights(database_url, model) as turned:
+    async with opened(database_url, model) as turned:
         assert model.asked == []  # opening asks nothing
         with pytest.raises(ModelMismatchError, match=r"cosine 0\.970 for the same text"):
             await turned.search("alpha")
     for cosine, is_told in ((0.985, True), (0.998, True), (0.9995, False), (1.0, False)):
         caplog.clear()
         model = Turned(cosine)
-        async with opened_weights(database_url, model) as turned:
+        async with opened(database_url, model) as turned:
             first, second = await turned.search("alpha"), await turned.search("beta")
             added = [[probe.TEXT], ["alpha"], ["beta"]]
             assert model.asked == added  # once
             await turned.add_texts(["eta"], ids=[f"eta of {cosine}"])
             assert model.asked == [*added, ["eta"]]
-        notes = [f"now makes slightly different vectors than those of collection '{WEIGHTS}' (cosine {cosine:.4f}"]
+        notes = [f"now makes slightly different vectors than those of collection '{NAME}' (cosine {cosine:.4f}"]
         notes = notes if is_told else []
         assert [len(first.warnings), len(second.warnings), len(caplog.records)] == [len(notes), 0, len(notes)]
         for note, warning, record in zip(notes, first.warnings, caplog.records, strict=True):
@@ -341,25 +317,25 @@ async def test_how_much_may_differ(database_url, caplog):
 
 
 async def test_a_dump_keeps_the_probe_and_loaded_vectors_have_none(database_url, tmp_path):
-    await make_weights(database_url)
-    async with opened_weights(database_url) as dumping:
+    await make(database_url, TEXTS)
+    async with opened(database_url) as dumping:
         await dumping.tables.dump(tmp_path / "dump")
     async with Client(database_url, "none", use_reranking=False) as client:
-        await client.restore(tmp_path / "dump", "weights_again")
+        await client.restore(tmp_path / "dump", "again")
         first, second = probes(database_url)
         assert first == second
         assert first is not None
         assert probe.restored(first).shape == (DIMENSIONS,)
         manifest = tmp_path / "dump" / "manifest.json"
         manifest.write_text(manifest.read_text().replace('"probe": "', '"probe": "A!'))
-        with pytest.raises(DumpError, match="is damaged"):
-            await client.restore(tmp_path / "dump", "weights_damaged")
-        for name in (WEIGHTS, "weights_again"):
+        with pytest.raises(errors.DumpError, match="is damaged"):
+            await client.restore(tmp_path / "dump", "damaged")
+        for name in (NAME, "again"):
             await client.drop(name)
-    async with opened_weights(database_url) as loading:
+    async with opened(database_url) as loading:
         await loading.tables.load({"id": ["v"], "text": ["alpha"], "vector": [[1.0] * DIMENSIONS]})
     assert probes(database_url) == [None]
-    async with opened_weights(database_url, OtherWeights()) as other:
+    async with opened(database_url, OtherWeights()) as other:
         assert len(await other.search("alpha")) == 1
 
 

@@ -1,33 +1,32 @@
-"""What is told of a collection and of its server: figures, estimates, problems with their remedies."""
+"""What is told of a collection and of its server: figures, problems with their remedies, advice on settings."""
 
 import re
 from dataclasses import replace
 
 import psycopg
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from psycopg.conninfo import conninfo_to_dict
 
 from semlex.diagnostics.doctor import examine_server
+from semlex.diagnostics.tuning import NAMES, Machine, advise
 from semlex.retriever.synchronous import SyncClient
+from semlex.store.postgres.embedded.server import server_memory, settings_of
+from semlex.store.postgres.server_info import ServerSetting
 from semlex.store.query import statistics
 from semlex.types.documents import Document
 from tests.support import second_migration
-from tests.support.databases import new_role
-from tests.support.retrievers import opened as async_opened
-from tests.support.retrievers import sync_opened as opened
+from tests.support.databases import execute, new_role
+from tests.support.retrievers import opened, sync_opened
 
 CHUNK = "semlex.default_collection_chunk"
 TWO_GONE = "DELETE FROM semlex.default_collection_chunk WHERE chunk_id IN ('d1', 'd2')"
 
 
 def filled(url, count=50):
-    with opened(url) as retriever:
+    with sync_opened(url) as retriever:
         retriever.add_documents([Document(f"text {number}", id=f"d{number}") for number in range(count)])
-
-
-def execute(url, statement):
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(statement)
 
 
 def counted(url):
@@ -37,7 +36,7 @@ def counted(url):
 
 def test_large_tables_are_estimated_unless_asked(database_url, monkeypatch):
     filled(database_url)
-    with opened(database_url) as retriever:
+    with sync_opened(database_url) as retriever:
         status = retriever.status()
         assert (status.estimated, status.chunks, status.embedded, status.tokens) == (False, 50, 50, 0)
         assert status == replace(retriever.status(exact=True), query_cache=status.query_cache)
@@ -84,7 +83,7 @@ def test_collections_with_their_counts(shell):
 def test_documents_that_were_added_count_beside_files(database_url, tmp_path, monkeypatch):
     (tmp_path / "long.md").write_text("# One\n\n" + "A key. " * 20 + "\n\n# Two\n\n" + "A vault. " * 20)
     (tmp_path / "empty.md").write_text("")
-    with opened(database_url) as retriever:
+    with sync_opened(database_url) as retriever:
         retriever.index(tmp_path, chunk_tokens=40)
         retriever.add_texts(["one", "two"], ids=["one", "two"])
         status = retriever.status()
@@ -120,11 +119,11 @@ def test_people_read_the_figures_in_words(shell):
 async def test_the_server_is_named(database_url):
     parts = conninfo_to_dict(database_url)
     named = f"host={parts['host']} port=5432 dbname={parts['dbname']} user={parts['user']}"
-    async with async_opened(database_url + " password=secret", "none") as retriever:
+    async with opened(database_url + " password=secret", "none") as retriever:
         status = await retriever.status()
         assert (status.server, status.data_folder) == (named, None)
     connection = await psycopg.AsyncConnection.connect(database_url, autocommit=True)
-    async with connection, async_opened(connection=connection, model="none") as retriever:
+    async with connection, opened(connection=connection, model="none") as retriever:
         assert (await retriever.status()).server == named
 
 
@@ -146,7 +145,7 @@ def test_the_remedies_for_collections_work(database_url, empty_database_url, mon
     execute(database_url, "UPDATE semlex.collection SET building_generation = 2, building_analyzer_version = 1")
     (problem,) = examine_server(database_url).problems
     assert "semlex maintain reindex --collection default_collection" in problem
-    with opened(database_url) as retriever:
+    with sync_opened(database_url) as retriever:
         retriever.indexes.rebuild_keyword()
     assert examine_server(database_url).problems == []
     # A role without rights is named.
@@ -179,3 +178,80 @@ def test_what_is_wrong_is_named(database_url, statement, told):
     filled(database_url)
     execute(database_url, statement)
     assert re.search(told, "\n".join(examine_server(database_url).problems))
+
+
+UNITS = {"": 1, "MB": 2**20, "GB": 2**30}
+DEFAULTS = {
+    "shared_buffers": 128 * 2**20, "effective_cache_size": 4 * 2**30, "work_mem": 4 * 2**20,
+    "maintenance_work_mem": 64 * 2**20, "max_parallel_maintenance_workers": 2, "max_parallel_workers": 8,
+    "max_worker_processes": 8, "max_wal_size": 2**30, "random_page_cost": 4.0, "jit": 0, "max_connections": 100,
+}  # fmt: skip
+
+
+def settings(values):
+    return {
+        name: ServerSetting(name, "on" if name == "jit" else str(value), value, name == "shared_buffers")
+        for name, value in values.items()
+    }
+
+
+def number(value):
+    found = re.fullmatch(r"([0-9.]+)(MB|GB)?", value)
+    assert found is not None, value
+    return float(found[1]) * UNITS[found[2] or ""]
+
+
+@pytest.mark.pg16
+@given(gigabytes=st.integers(1, 2048), cores=st.integers(1, 256))
+def test_followed_advice_is_not_given_again_and_a_new_embedded_server_needs_none(gigabytes, cores):
+    machine = Machine(gigabytes * 2**30, cores)
+    before = settings(DEFAULTS)
+    advice = list(advise(before, machine))
+    assert {one.setting for one in advice} == set(NAMES) - {"max_connections"}
+    after = dict(before)
+    for one in advice:
+        assert one.statement is not None
+        assert one.met is not None
+        if one.setting == "jit":
+            after["jit"] = replace(before["jit"], text="off")
+        elif not one.met:
+            after[one.setting] = replace(before[one.setting], number=number(one.advised))
+    assert [one.setting for one in advise(after, machine) if not one.met] == []
+    sizes = {one.setting: number(one.advised) for one in advice if one.advised.endswith("B")}
+    assert sizes["shared_buffers"] <= machine.memory / 4
+    assert sizes["effective_cache_size"] <= machine.memory * 3 / 4
+    made = settings_of(machine.memory, cores)
+    values = DEFAULTS | {name: number(value) for name, value in made.items() if name in NAMES and name != "jit"}
+    found = settings(values) | {"jit": ServerSetting("jit", made["jit"], 0, needs_restart=False)}
+    assert [one.setting for one in advise(found, Machine(server_memory(machine.memory), cores)) if not one.met] == []
+    assert values["shared_buffers"] <= max(machine.memory / 16, 128 * 2**20)
+
+
+@pytest.mark.pg16
+def test_of_an_unknown_machine_only_what_every_one_needs_is_judged():
+    judged = {one.setting: one.met for one in advise(settings(DEFAULTS), Machine())}
+    assert {name for name, met in judged.items() if met is not None} == {"max_wal_size", "random_page_cost", "jit"}
+    assert all(one.statement is None for one in advise(settings(DEFAULTS), Machine()) if one.met is None)
+
+
+@pytest.mark.pg16
+def test_the_server_takes_what_is_advised(database_url):
+    advice = examine_server(database_url).settings
+    assert {one.setting for one in advice} == set(NAMES) - {"max_connections"}
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        for one in advice:
+            assert one.statement is not None  # the server runs on this machine
+            assert one.now == connection.execute("SELECT current_setting(%s)", [one.setting]).fetchone()[0]
+            try:
+                connection.execute(one.statement)
+            finally:
+                connection.execute(f"ALTER SYSTEM RESET {one.setting}")
+
+
+@pytest.mark.pg16
+def test_the_command_shows_it(shell):
+    shell.environment["PGOPTIONS"] = "-c random_page_cost=4"
+    said = shell("doctor", "server").stdout
+    assert "ALTER SYSTEM SET random_page_cost = '1.1'; -- then: SELECT pg_reload_conf();" in said
+    (found,) = shell.objects("doctor", "server", "--json")
+    assert {one["setting"] for one in found["settings"]} == set(NAMES) - {"max_connections"}

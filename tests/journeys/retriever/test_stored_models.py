@@ -3,8 +3,8 @@
 import json
 import re
 import shlex
+from functools import partial
 
-import psycopg
 import pytest
 
 from semlex.errors import ConfigurationError, MissingKeyError, ModelError, ModelMismatchError, ModelNotAllowedError
@@ -14,21 +14,21 @@ from semlex.retriever.model_selection import STORED
 from semlex.retriever.synchronous import SyncRetriever
 from semlex.testing import HashEmbedder
 from tests.support import model_cache, onnx_models
-from tests.support.model_cache import without
+from tests.support.databases import execute
+from tests.support.folders import folder_with
 from tests.support.model_servers import ModelServerDouble, openai_embeddings
+from tests.support.retrievers import sync_filled
 
 empty_cache = model_cache.empty_cache
 KEY = "sk-Secret-0123456789"
 QUERY = "a private question about lions"
-TEXTS = ["lions sleep in the shade", "zebras run", "a secret about lions"]
+TEXTS = {"a": "lions sleep in the shade", "b": "zebras run", "c": "a secret about lions"}
 
 
 @pytest.fixture(autouse=True)
 def own_settings(tmp_path, monkeypatch):
     """The user's own settings file, which is empty; a key of every kind in the environment."""
-    path = tmp_path / "own" / "config.toml"
-    path.parent.mkdir()
-    path.touch()
+    path = folder_with(tmp_path / "own", {"config.toml": ""}) / "config.toml"
     monkeypatch.setenv("SEMLEX_CONFIG", str(path))
     for name in ("SEMLEX_EMBEDDING_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY", "GEMINI_API_KEY"):
         monkeypatch.setenv(name, KEY)
@@ -45,17 +45,15 @@ def double():
 
 def rename(url, model):
     """What somebody who may write one row of the registry can do."""
-    with psycopg.connect(url) as connection:
-        values = [model, f"{model}@server/8/server/unit"]
-        connection.execute("UPDATE semlex.embedding_version SET model = %s, identity_key = %s", values)
+    values = [model, f"{model}@server/8/server/unit"]
+    execute(url, "UPDATE semlex.embedding_version SET model = %s, identity_key = %s", values)
 
 
 @pytest.fixture
 def collection(database_url):
     """A database whose collection was made with a model that tests rename."""
-    with SyncRetriever(database_url, HashEmbedder(8)) as retriever:
-        retriever.add_texts(TEXTS, ids=["a", "b", "c"])
-    return database_url
+    with sync_filled(database_url, TEXTS):
+        return database_url
 
 
 def answers_by_words(url, name, **options):
@@ -69,12 +67,8 @@ def answers_by_words(url, name, **options):
         [warning] = results.warnings
         assert "answered by words alone" in warning
         assert retriever.search(QUERY, mode="keyword").warnings == []
-        for call in (
-            lambda: retriever.add_texts(["new"]),
-            retriever.embeddings.fill,
-            lambda: retriever.index(__file__),
-            lambda: retriever.search(QUERY, mode="vector"),
-        ):
+        index, vectors = partial(retriever.index, __file__), partial(retriever.search, QUERY, mode="vector")
+        for call in (partial(retriever.add_texts, ["new"]), retriever.embeddings.fill, index, vectors):
             with pytest.raises(ModelError, match=re.escape(name)):
                 call()
         assert retriever.count() == before
@@ -97,15 +91,8 @@ def test_names_that_lead_away_are_not_followed(collection, double, tmp_path, mon
         patch.setattr(model_selection, "choose_embedder", lambda *_args, **_options: pytest.fail("it was opened"))
         for name in (
             *("openai:text-embedding-3-small", "openrouter:a/b", "gemini:x", "ollama:x", "unknown:x", "http:x", "/"),
-            *(
-                "llm:openai:x",
-                "tei+http://127.0.0.1:1",
-                "../../etc",
-                "~/x",
-                "a/../b",
-                "sentence-transformers:/",
-                "cohere",
-            ),
+            *("llm:openai:x", "tei+http://127.0.0.1:1", "../../etc", "~/x", "a/../b", "sentence-transformers:/"),
+            "cohere",
         ):
             assert f"models=[{name!r}]" in warning_of(collection, name)
         answers_by_words(collection, name)
@@ -134,8 +121,8 @@ def test_names_that_lead_away_are_not_followed(collection, double, tmp_path, mon
 @pytest.mark.slow
 def test_every_remedy_that_the_warning_names_works(database_url, double, own_settings, monkeypatch):
     name = f"{double.url}/v1#m"
-    with SyncRetriever(database_url, name) as retriever:
-        retriever.add_texts(TEXTS, ids=["a", "b", "c"])
+    with sync_filled(database_url, TEXTS, name):
+        pass
     warning = answers_by_words(database_url, name)
     for remedy, arguments, variables, settings in (
         (f"--model {shlex.quote(name)}", {"embedding_model": name}, {}, ""),
@@ -159,8 +146,8 @@ def test_every_remedy_that_the_warning_names_works(database_url, double, own_set
 
 def test_the_key_goes_to_none_of_two_hosts_that_the_database_could_choose_from(database_url, double):
     name, other = f"{double.url}/v1#m", "https://models.example/v1#m"
-    with SyncRetriever(database_url, name) as retriever:
-        retriever.add_texts(TEXTS)
+    with sync_filled(database_url, TEXTS, name):
+        pass
     for options in ({"models": [name, other]}, {"models": [name], "defaults": {"embedding_model": other}}):
         double.requests.clear()
         with SyncRetriever(database_url, **options) as retriever:
@@ -198,11 +185,11 @@ def test_a_model_of_the_hub_is_used_from_the_cache_or_fetched_by_its_user(collec
 
 @pytest.mark.slow
 def test_without_the_package_of_its_model_a_collection_answers_by_words(database_url, monkeypatch):
-    with SyncRetriever(database_url, "static") as retriever:
-        retriever.add_texts(TEXTS, ids=["a", "b", "c"])
+    with sync_filled(database_url, TEXTS, "static"):
+        pass
     with SyncRetriever(database_url) as retriever:
         assert retriever.embedding_choice == f"hybrid search with static embeddings, {STORED}"
-    without(monkeypatch, "wordllama")
+    model_cache.without(monkeypatch, "wordllama")
     warning = answers_by_words(database_url, "wordllama")
     for remedy in ("pip install 'semlex[local]'", "--mode keyword", "--model none"):
         assert remedy in warning
@@ -226,15 +213,12 @@ def test_the_reranker_is_chosen_by_the_first_search_that_reranks(database_url, t
         retriever.drop_collection()
 
 
-NAMES = {
-    None: ("static", "Qwen/Qwen3-Embedding-0.6B", "gpt2", "sentence-transformers:a/b", "none"),
-    "server": ("ollama:x", "https://x/v1#m", "tei+http://x", "llm:openai:x", "auto", "cohere"),
-    "folder": ("/x", "./x", "~/x", "..", "a/b/c", "C:\\x", "a/..", "cross-encoder:/x", ""),
-}
-
-
 def test_what_a_name_leads_to():
-    for place, names in NAMES.items():
+    for place, names in {
+        None: ("static", "Qwen/Qwen3-Embedding-0.6B", "gpt2", "sentence-transformers:a/b", "none"),
+        "server": ("ollama:x", "https://x/v1#m", "tei+http://x", "llm:openai:x", "auto", "cohere"),
+        "folder": ("/x", "./x", "~/x", "..", "a/b/c", "C:\\x", "a/..", "cross-encoder:/x", ""),
+    }.items():
         assert {name: leads_to(name) for name in names} == dict.fromkeys(names, place)
     hosts = {"tei+http://Box/v1": "box:80", "https://[::1]:9/v1#m": "::1:9", "ollama:x": None, "http://x:port": None}
     assert {name: host_of(name) for name in hosts} == hosts
@@ -248,14 +232,14 @@ def test_a_default_model_is_for_new_collections(database_url, double):
     name = f"{double.url}/v1#m"
     defaults = {"embedding_model": name, "dimensions": 8}
     with SyncRetriever(database_url, defaults=defaults, collection="new") as retriever:
-        retriever.add_texts(TEXTS)
+        retriever.add_texts(TEXTS.values())
         assert retriever.status().embedding_model == name
         assert retriever.unused_defaults == {}
     with SyncRetriever(database_url, defaults=defaults | {"dimensions": 4}, collection="new") as retriever:
         assert retriever.search(QUERY).mode == "hybrid"  # the user names the address: no list is needed
         assert retriever.unused_defaults == {"dimensions": (4, 8)}
-    with SyncRetriever(database_url, "static", collection="static") as retriever:
-        retriever.add_texts(TEXTS)
+    with sync_filled(database_url, TEXTS, "static", collection="static"):
+        pass
     sent = len(double.requests)
     with SyncRetriever(database_url, defaults=defaults, collection="static") as retriever:
         retriever.add_texts(["more"])

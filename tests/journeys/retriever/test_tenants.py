@@ -13,6 +13,7 @@ from semlex import Document, HnswIndex, PostgreSQLRetriever, SemlexError
 from semlex.errors import CollectionNotFoundError, ConfigurationError, PrivilegeError
 from semlex.proof.transaction_pooler import TransactionPooler
 from semlex.testing import HashEmbedder
+from tests.support.folders import folder_with
 from tests.support.properties import OWN_ROWS, examples
 from tests.support.tenant_reads import reads, told
 from tests.support.tenants import tenants_of
@@ -22,8 +23,6 @@ ROWS = 30
 WORDS = {"acme": "anvil", "bolt": "brick"}
 OTHER = {"acme": "bolt", "bolt": "acme"}
 REFUSED = r"permission denied for (schema|table) .*the role '\w+' lacks the right"
-# What a reader needs of the tables that all collections of a schema share.
-SHARED = ("collection", "embedding_version", "registry_version")
 
 
 @pytest.fixture
@@ -42,10 +41,8 @@ async def filled(collection, word, folder):
     """A collection with added documents, a file, a tombstone and a source."""
     await collection.add_documents(documents(word))
     await collection.delete([f"{word}0"])
-    docs = folder / f"{word}-files"
-    docs.mkdir(parents=True)
-    (docs / f"{word}.md").write_text(f"# {word}\n\nThe {word} is heavy.\n", encoding="utf-8")
-    await collection.index(docs)
+    files = {f"{word}.md": f"# {word}\n\nThe {word} is heavy.\n"}
+    await collection.index(folder_with(folder / f"{word}-files", files))
 
 
 def owned(client, tenant):
@@ -136,7 +133,7 @@ async def test_one_schema_with_a_collection_for_each_tenant(tenants, tmp_path):
             await filled(client.collection(name, role=owner), word, tmp_path)
         for name, tenant in tenants.tenants.items():
             tenants.run("GRANT USAGE ON SCHEMA common TO {}", tenant.reader)
-            for table in SHARED:
+            for table in ("collection", "embedding_version", "registry_version"):  # what all collections share
                 tenants.run("GRANT SELECT ON common.{} TO {}", table, tenant.reader)
             for (table,) in tenants.run("SELECT relname FROM pg_class WHERE relkind = 'r' AND relname LIKE '%\\_%'"):
                 if table.startswith(f"{name}_"):
@@ -229,9 +226,6 @@ async def test_roles_that_cannot_be_taken(tenants):
             client.collection("notes", role="none")
 
 
-STEPS = ("read", "refused", "add", "delete", "cancelled", "wrong filter", "using", "login")
-
-
 @pytest.mark.slow
 @settings(OWN_ROWS, max_examples=examples(4))
 @given(data=st.data())
@@ -252,7 +246,8 @@ async def test_nothing_of_another_in_any_order_of_calls(tenants, tmp_path, data)
 
 async def step(client, tenant, tenants, folder, data):
     other, ways = tenants.tenants[OTHER[tenant.name]], reads(folder)
-    what, call = data.draw(st.sampled_from(STEPS)), ways[data.draw(st.sampled_from(sorted(ways)))]
+    steps = ("read", "refused", "add", "delete", "cancelled", "wrong filter", "using", "login")
+    what, call = data.draw(st.sampled_from(steps)), ways[data.draw(st.sampled_from(sorted(ways)))]
     mine, strange = read(client, tenant), read(client, tenant, other)
     if what == "read":
         assert other.word not in told(await call(mine, tenant.word))
@@ -264,7 +259,9 @@ async def step(client, tenant, tenants, folder, data):
     elif what == "delete":
         await owned(client, tenant).delete(["added"])
     elif what == "cancelled":
-        with held(tenants.administrator, tables_of(tenants, tenant)) as lock:
+        query = "SELECT oid::regclass::text, relnamespace::regnamespace::text FROM pg_class WHERE relkind = 'r'"
+        tables = ", ".join(table for table, schema in tenants.run(query) if schema == tenant.name)
+        with held(tenants.administrator, tables) as lock:
             task = asyncio.ensure_future(call(mine, tenant.word))
             await asyncio.to_thread(until_waiting, lock)
             task.cancel()
@@ -281,12 +278,6 @@ async def step(client, tenant, tenants, folder, data):
     else:
         with pytest.raises(PrivilegeError):
             await client.collection("notes", create=False, schema=tenant.name).count()
-
-
-def tables_of(tenants, tenant):
-    """All tables of a tenant, for a lock."""
-    query = "SELECT oid::regclass::text, relnamespace::regnamespace::text FROM pg_class WHERE relkind = 'r'"
-    return ", ".join(table for table, schema in tenants.run(query) if schema == tenant.name)
 
 
 async def check_connections(client, login, size):

@@ -48,28 +48,27 @@ def test_what_is_refused(shell, arguments, told):
     assert told in shell(*arguments, code=2).stderr
 
 
-def test_boosts(shell):
+def test_boosts_groups_filters_and_thresholds(shell):
     factors = ("--boost", '0.25 @source_document == "keys.md"', "--boost", "2 exists @source_document")
     shown = shell("search", "-v", "key fruit", *factors, "-c", "vectors").stdout
     assert "times 0.5" in shown
     assert "times 2" in shown
     first, *_ = shell.objects("search", "key fruit", "--boost", '9 @source_document == "fruit.txt"')
     assert (first["source_document"], first["boost"]) == ("fruit.txt", 9.0)
-
-
-def test_groups(shell):
     *hits, _ = shell.objects("search", "keys vault banana", "--group", "1")
     assert [(hit["document"], hit["source_document"]) for hit in hits] == [(1, "keys.md"), (2, "fruit.txt")]
     shown = shell("search", "keys vault banana", "--group", "2").stdout
     assert shown.splitlines()[0] == "keys.md"
     assert shown.count("keys.md") == 2  # the document and its chunk
-
-
-def test_filters_all_hold(shell):
+    # Filters all hold.
     every, fruit = ("--filter", "not exists draft"), ("--filter", 'not @source_document == "keys.md"')
     for filters in (every + fruit, fruit + every):
         *hits, _ = shell.objects("search", "keys banana", *filters)
         assert [hit["source_document"] for hit in hits] == ["fruit.txt"]
+    [near, *_] = shell.objects("search", "keys", "-c", "vectors", "--min-similarity", "0.1")
+    assert near["vector_score"] > 0.1
+    done = shell("search", "keys", "-c", "vectors", "--min-similarity", "0.99")
+    assert "no candidate reaches min_similarity" in done.stdout + done.stderr
 
 
 def test_pages(shell):
@@ -105,13 +104,6 @@ def test_many_searches(shell):
     for content, told in ((b"\xff\n", "UTF-8"), (b"\n", "no question in questions.txt")):
         questions.write_bytes(content)
         assert told in shell("search", "--queries", "questions.txt", code=2).stderr
-
-
-def test_thresholds(shell):
-    [near, *_] = shell.objects("search", "keys", "-c", "vectors", "--min-similarity", "0.1")
-    assert near["vector_score"] > 0.1
-    done = shell("search", "keys", "-c", "vectors", "--min-similarity", "0.99")
-    assert "no candidate reaches min_similarity" in done.stdout + done.stderr
 
 
 @pytest.mark.pg16

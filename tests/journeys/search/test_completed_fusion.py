@@ -5,7 +5,6 @@ import math
 import random
 import subprocess
 import sys
-from contextlib import asynccontextmanager
 from functools import cached_property, partial
 
 import numpy as np
@@ -27,7 +26,6 @@ from tests.support.spies import calls_of
 
 DIMENSIONS = 16
 WORDS = ("sea", "hill", "river", "stone", "cloud", "grass", "wind", "light")
-CHUNK = "semlex.default_collection_chunk"
 VECTORS = "semlex.default_collection_embedding_1"
 QUERIES = ("sea and stone", "hill", "a river of light in the wind", "the of and", "unheard", "n12 n170")
 METRICS = [("vector", "cosine"), ("halfvec", "cosine"), ("vector", "l2"), ("vector", "inner_product")]
@@ -44,12 +42,7 @@ def vectors_for(count):
     return (np.random.default_rng(count).normal(size=(count, DIMENSIONS)) + 0.5).astype(np.float32)
 
 
-@asynccontextmanager
-async def with_vectors(url, count, vectors, **options):
-    documents = [Document(text, id=name) for name, text in texts(count).items()]
-    async with opened(url, "none", keyword="tsvector", **options) as retriever:
-        await retriever.add_documents(documents, vectors)
-        yield retriever
+with_vectors = partial(filled, model="none", keyword="tsvector")
 
 
 def similarities(distance, vectors, query):
@@ -66,8 +59,8 @@ class Stored:
 
     def __init__(self, url, query):
         ranks = (
-            "SELECT c.document_id, c.chunk_id, "  # noqa: S608 - constants
-            f"coalesce(ts_rank(c.text_search, t.terms, 1), 0) FROM {CHUNK} AS c, (SELECT "
+            "SELECT c.document_id, c.chunk_id, "
+            "coalesce(ts_rank(c.text_search, t.terms, 1), 0) FROM semlex.default_collection_chunk AS c, (SELECT "
             "nullif(replace(plainto_tsquery('english', %s)::text, '&', '|'), '')::tsquery AS terms) AS t"
         )
         self.words = {(document, chunk): rank for document, chunk, rank in execute(url, ranks, [query])}
@@ -129,7 +122,8 @@ async def test_hybrid_search_equals_its_recomputation(database_url, storage, dis
     vectors = vectors_for(count)
     if distance == "cosine":
         vectors *= np.linspace(0.5, 2, count, dtype=np.float32)[:, None]
-    async with with_vectors(database_url, count, vectors, vector_storage=storage, distance=distance) as retriever:
+    options = {"vector_storage": storage, "distance": distance}
+    async with with_vectors(database_url, texts(count), vectors=vectors, **options) as retriever:
         # Chunks without a vector: those that only words can find.
         execute(database_url, f"DELETE FROM {VECTORS} WHERE chunk_id IN ('d012', 'd170', 'd200')")  # noqa: S608
         for number, query in enumerate(QUERIES):
@@ -233,7 +227,7 @@ async def test_few_documents_with_many_chunks(database_url, tmp_path):
 async def test_when_the_sample_is_drawn_again(database_url):
     count, clock = 100, ManualClock()
     vectors, sample = vectors_for(count), VectorSample(clock)
-    async with with_vectors(database_url, count, vectors) as retriever:
+    async with with_vectors(database_url, texts(count), vectors=vectors) as retriever:
         drawn = partial(spread_in, database_url, retriever, vectors[0], sample)
         first = await drawn()
         execute(database_url, f"DELETE FROM {VECTORS} WHERE chunk_id < 'd050'")  # noqa: S608

@@ -16,7 +16,6 @@ from tests.support.databases import execute
 from tests.support.properties import examples
 from tests.support.retrievers import sync_filled
 
-CHUNK = "semlex.default_collection_chunk"
 pytestmark = pytest.mark.pg16
 
 
@@ -37,14 +36,11 @@ def library(module_url, tmp_path_factory):
     """60 texts and a folder; tests only read it."""
     folder = tmp_path_factory.mktemp("docs")
     (folder / "keys.md").write_text("# Keys\n\n## Rotation\n\nTurn it.\n\n## Storage\n\nKeep it.\n", encoding="utf-8")
+    values = [(2000 + n % 3, ["a", "b", "a"][: n % 4], f"{n % 7}.pdf") for n in range(60)]
+    rows = [dict(zip(("year", "tags", "source_document"), row, strict=True)) for row in values]
     documents = [
-        Document(
-            f"{'sea' if n % 2 else 'hill'} number{n}",
-            {"year": 2000 + n % 3, "tags": ["a", "b", "a"][: n % 4], "source_document": f"{n % 7}.pdf"},
-            id=f"d{n:02}",
-            language="german" if n % 5 == 0 else None,
-        )
-        for n in range(60)
+        Document(f"{'sea' if n % 2 else 'hill'} number{n}", row, f"d{n:02}", language=None if n % 5 else "german")
+        for n, row in enumerate(rows)
     ]
     with sync_filled(module_url, documents, 16, collection="library") as retriever:
         retriever.index(folder, source="handbook", chunk_tokens=16, overlap_tokens=0)

@@ -16,7 +16,7 @@ from semlex.store.query import vector
 from semlex.store.query.passing_rows import WITHOUT_INDEX
 from semlex.types.documents import Document
 from tests.support.databases import execute
-from tests.support.retrievers import ids_of, sync_opened
+from tests.support.retrievers import ids_of, sync_filled, sync_opened
 from tests.support.spies import calls_of
 
 pytestmark = pytest.mark.pg16
@@ -25,12 +25,8 @@ DIMENSIONS, ROWS = 8, 3000
 # Ids of the chunks that each filter keeps; "far" and "farther" are what is far from the first axis.
 PASSING = {"1/2": 2, "1/10": 10, "1/100": 100, "1/1000": 1000}
 PLANNING = (
-    {},
-    {"min_filter_share": 0.0},
-    {"min_filter_share": 0.0, "ef_search": 1},
-    {"min_filter_share": 1.0},
-    {"min_filter_share": 1.0, "max_filter_ids": 0},
-    {"min_filter_share": 1.0, "max_filter_ids": 5},
+    *({}, {"min_filter_share": 0.0}, {"min_filter_share": 0.0, "ef_search": 1}, {"min_filter_share": 1.0}),
+    *({"min_filter_share": 1.0, "max_filter_ids": most} for most in (0, 5)),
 )
 
 
@@ -43,17 +39,10 @@ def vectors():
 @pytest.fixture(scope="module")
 def indexed(module_url, vectors):
     """3,000 vectors under an HNSW index, with filters of several widths; the tests only read it."""
-    documents = [
-        Document(
-            f"text number {n}",
-            {name: n % step for name, step in PASSING.items()}
-            | {"far": bool(row[0] < -0.2), "farther": bool(row[0] < -0.4)},
-            id=str(n),
-        )
-        for n, row in enumerate(vectors)
-    ]
-    with sync_opened(module_url, "none") as retriever:
-        retriever.add_documents(documents, vectors)
+    kept = [{name: n % step for name, step in PASSING.items()} for n in range(ROWS)]
+    far = [{"far": bool(row[0] < -0.2), "farther": bool(row[0] < -0.4)} for row in vectors]
+    documents = [Document(f"text number {n}", kept[n] | far[n], id=str(n)) for n in range(ROWS)]
+    with sync_filled(module_url, documents, "none", vectors=vectors) as retriever:
         retriever.indexes.create()
         yield retriever
 
@@ -207,9 +196,8 @@ def test_a_longer_list_brings_no_more_rows_than_a_filtered_search_needs(indexed,
 
 def test_under_a_filter_a_longer_list_of_bits_is_rescored_as_far_as_it_passes(database_url, vectors):
     """Their order is coarse."""
-    with sync_opened(database_url, "none") as retriever:
-        documents = [Document(f"text {n}", {"1/2": n % 2}, id=str(n)) for n in range(ROWS)]
-        retriever.add_documents(documents, vectors)
+    documents = [Document(f"text {n}", {"1/2": n % 2}, id=str(n)) for n in range(ROWS)]
+    with sync_filled(database_url, documents, "none", vectors=vectors) as retriever:
         retriever.indexes.create(HnswIndex(quantization="bit"))
         for tuning, least, most in (({}, 40, 40), ({"ef_search": 10}, 40, 40), ({"ef_search": 600}, 200, 300)):
             hits = retriever.search(None, 10, {"1/2": 1}, vector=vectors[0], mode="vector", tuning=tuning)
@@ -240,8 +228,8 @@ def test_after_a_filter_that_leaves_out_what_is_near_its_rows_are_compared_at_on
 
 def test_fewer_vectors_than_candidates_are_compared_once(database_url, vectors, monkeypatch):
     runs = calls_of(monkeypatch, retrieval, "run_legs")
-    with sync_opened(database_url, "none") as retriever:
-        retriever.add_documents([Document(f"text {n}", id=str(n)) for n in range(20)], vectors[:20])
+    texts = {str(n): f"text {n}" for n in range(20)}
+    with sync_filled(database_url, texts, "none", vectors=vectors[:20]) as retriever:
         for modes, expected in (("vector", ["vector"]), (None, ["vector", "keyword"])):
             runs.clear()
             results = retriever.search("text", 5, vector=vectors[0], mode=modes)
@@ -253,9 +241,8 @@ def test_fewer_vectors_than_candidates_are_compared_once(database_url, vectors, 
 @pytest.mark.slow
 def test_what_is_remembered_of_a_filter_may_be_wrong(database_url, vectors):
     """Chunks are deleted, changed and added, the index is dropped and invalid, while a share is remembered."""
-    with sync_opened(database_url, "none") as retriever:
-        documents = [Document(f"text {n}", {"kind": "a" if n % 2 else "b"}, id=str(n)) for n in range(ROWS)]
-        retriever.add_documents(documents, vectors)
+    documents = [Document(f"text {n}", {"kind": "a" if n % 2 else "b"}, id=str(n)) for n in range(ROWS)]
+    with sync_filled(database_url, documents, "none", vectors=vectors) as retriever:
         retriever.indexes.create()
 
         def found(kind, k=10):

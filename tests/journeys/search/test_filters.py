@@ -54,14 +54,11 @@ def library(module_url):
 )
 def test_what_would_find_nothing_is_refused(shelf, filters, place, told):
     for call in (
-        lambda: shelf.search("text", filters=filters),
-        lambda: shelf.search(SearchQuery("text", filters=filters)),
-        lambda: shelf.count(filters),
-        lambda: shelf.list_chunks(filters),
-        lambda: shelf.delete(filters=filters),
+        *(lambda one: shelf.search("text", filters=one), lambda one: shelf.search(SearchQuery("text", filters=one))),
+        *(shelf.count, shelf.list_chunks, lambda one: shelf.delete(filters=one)),
     ):
         with pytest.raises(ValidationError) as caught:
-            call()
+            call(filters)
         assert [(one.row, one.field) for one in caught.value.errors] == [(-1, place)]
         assert told in str(caught.value)
 

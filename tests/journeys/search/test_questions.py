@@ -19,6 +19,7 @@ from semlex.store.schema.names import Names
 from semlex.testing import HashEmbedder
 from semlex.types.queries import DEFAULT_TOP_K, MAX_TERMS_BYTES, words_of_terms
 from tests.support.chat_servers import answer_text, chat_server
+from tests.support.folders import folder_with
 from tests.support.manual_clock import ManualClock
 from tests.support.model_servers import KEY, status
 from tests.support.properties import SAME_SURROUNDINGS
@@ -77,12 +78,9 @@ def test_every_text_has_a_kind_and_always_the_same(text):
 @pytest.fixture(scope="module")
 def retriever(module_url, tmp_path_factory):
     """Two files of two sections each; tests only read them."""
-    folder = tmp_path_factory.mktemp("pages")
-    for name, text in {
-        "dome": "# Dome\n\n## Who\n\nThe night watch turns the dome.\n\n## Why\n\nThe dome is turned for the comet.\n",
-        "watch": "# Watch\n\n## When\n\nThe watch begins at nine.\n\n## Dome\n\nThen the dome is opened.\n",
-    }.items():
-        (folder / f"{name}.md").write_text(text, encoding="utf-8")
+    dome = "# Dome\n\n## Who\n\nThe night watch turns the dome.\n\n## Why\n\nThe dome is turned for the comet.\n"
+    watch = "# Watch\n\n## When\n\nThe watch begins at nine.\n\n## Dome\n\nThen the dome is opened.\n"
+    folder = folder_with(tmp_path_factory.mktemp("pages"), {"dome.md": dome, "watch.md": watch})
     with sync_opened(module_url, 32, TermOverlapReranker(), collection="watch") as retriever:
         retriever.index(folder, chunk_tokens=16, overlap_tokens=0, min_tokens=1)
         yield retriever

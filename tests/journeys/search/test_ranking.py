@@ -15,19 +15,12 @@ from semlex.errors import ConfigurationError, ValidationError
 from tests.support.properties import examples
 from tests.support.retrievers import ids_of, pages, sync_filled, sync_opened
 
-BOOSTED_WORDS = ("cat", "ship", "lion", "key", "moon")
-
 
 @pytest.fixture(scope="module")
 def boosted(new_database):
-    documents = [
-        Document(
-            " ".join(BOOSTED_WORDS[n % (k + 2) % 5] for k in range(n % 7 + 1)),
-            {"n": n, "third": n % 3 == 0},
-            id=f"d{n}",
-        )
-        for n in range(60)
-    ]
+    words = ("cat", "ship", "lion", "key", "moon")
+    texts = [" ".join(words[n % (k + 2) % 5] for k in range(n % 7 + 1)) for n in range(60)]
+    documents = [Document(text, {"n": n, "third": n % 3 == 0}, id=f"d{n}") for n, text in enumerate(texts)]
     with sync_filled(new_database(), documents, 16) as retriever:
         yield retriever
 

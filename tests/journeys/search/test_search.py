@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import operator
 import random
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -30,23 +31,22 @@ CHUNK = "semlex.default_collection_chunk"
 WORDS = ("sea", "hill", "river", "stone", "cloud", "grass", "wind", "light")
 
 
-def unit_vectors(count, seed=0):
-    values = np.random.default_rng(seed).normal(size=(count, DIMENSIONS))
+def unit_vectors(count):
+    values = np.random.default_rng(0).normal(size=(count, DIMENSIONS))
     return (values / np.linalg.norm(values, axis=1, keepdims=True)).astype(np.float32)
+
+
+def numbered(count):
+    """Texts by ids that are numbers as well."""
+    return {f"d{n:04}": f"text {n}" for n in range(count)}
 
 
 @pytest.fixture(scope="module")
 def library(module_url):
     """400 documents of a few words each, with metadata; tests only read it."""
     chance = random.Random(1)
-    documents = [
-        Document(
-            " ".join(chance.choices(WORDS, k=chance.randrange(3, 12))) + f" n{number}",
-            {"number": number},
-            id=f"d{number:03}",
-        )
-        for number in range(400)
-    ]
+    texts = [" ".join(chance.choices(WORDS, k=chance.randrange(3, 12))) for _ in range(400)]
+    documents = [Document(f"{text} n{n}", {"number": n}, id=f"d{n:03}") for n, text in enumerate(texts)]
     with sync_filled(module_url, documents, DIMENSIONS) as retriever:
         yield retriever
 
@@ -55,10 +55,8 @@ def library(module_url):
 def test_top_k_rows_come_back(database_url):
     """Under an HNSW index, which the planner must use."""
     vectors = unit_vectors(2000)
-    documents = [Document(f"text {n}", id=f"d{n:04}") for n in range(2000)]
     set_in_database(database_url, "enable_seqscan", "off")
-    with sync_opened(database_url, "none") as retriever:
-        retriever.add_documents(documents, vectors)
+    with sync_filled(database_url, numbered(2000), "none", vectors=vectors) as retriever:
         assert "hnsw_1" in retriever.indexes.create()
         for top_k in (1, 40, 41, 100, 334, 1000):
             for mode in ("vector", None):
@@ -72,8 +70,7 @@ def test_top_k_rows_come_back(database_url):
 def test_deleted_rows_do_not_shorten_the_answer(database_url):
     vectors = unit_vectors(1500)
     nearest = [f"d{n:04}" for n in np.argsort(-(vectors @ vectors[0]), kind="stable")]
-    with sync_opened(database_url, "none") as retriever:
-        retriever.add_documents([Document(f"text {n}", id=f"d{n:04}") for n in range(1500)], vectors)
+    with sync_filled(database_url, numbered(1500), "none", vectors=vectors) as retriever:
         retriever.indexes.create()
         # The 1,200 nearest: the index, as long as it is not vacuumed, finds dead rows only.
         retriever.delete(nearest[:1200])
@@ -86,29 +83,27 @@ def test_deleted_rows_do_not_shorten_the_answer(database_url):
 def test_searches_pass_dead_rows_in_the_index(database_url, monkeypatch):
     monkeypatch.setattr(retrieval, "INDEX_FROM_ROWS", 1)  # a small collection is searched exactly instead
     vectors = unit_vectors(1500)
-    gone = {f"d{n:04}" for n in np.argsort(-(vectors @ vectors[0]), kind="stable")[:400]}
+    gone = [f"d{n:04}" for n in np.argsort(-(vectors @ vectors[0]), kind="stable")[:400]]
     set_in_database(database_url, "enable_seqscan", "off")
-    with sync_opened(database_url, "none") as retriever:
-        retriever.add_documents([Document(f"text {n}", id=f"d{n:04}") for n in range(1500)], vectors)
+    with sync_filled(database_url, numbered(1500), "none", vectors=vectors) as retriever:
         retriever.indexes.create()
         found = [retriever.search("text", vector=vectors[0])]
-        retriever.delete(sorted(gone))
+        retriever.delete(gone)
         found += [retriever.search("text", vector=vectors[0]) for _ in range(2)]
     plan = "vector index, ef_search 120, 36 of halfvec rescored"
     assert [results.legs["vector"].plan for results in found] == [plan, f"{plan}, as {plan} gave 0", plan]
     for results in found[1:]:
         assert results.legs["vector"].candidates == 30
-        assert gone.isdisjoint(ids_of(results))
+        assert not {*gone} & {*ids_of(results)}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("with_index", [True, False])
 def test_rows_deleted_behind_our_back_are_replaced(database_url, with_index):
     vectors = unit_vectors(300)
-    names = [f"d{n:03}" for n in np.argsort(-(vectors @ vectors[0]), kind="stable")]
+    names = [f"d{n:04}" for n in np.argsort(-(vectors @ vectors[0]), kind="stable")]
     gone, expected = names[:200], names[200:]
-    with sync_opened(database_url, "none") as retriever:
-        retriever.add_documents([Document(f"text {n}", id=f"d{n:03}") for n in range(300)], vectors)
+    with sync_filled(database_url, numbered(300), "none", vectors=vectors) as retriever:
         if with_index:
             retriever.indexes.create()
         execute(database_url, f"DELETE FROM {CHUNK} WHERE chunk_id = ANY(%s)", [gone])  # noqa: S608
@@ -124,9 +119,8 @@ def test_rows_deleted_behind_our_back_are_replaced(database_url, with_index):
 def test_ties_are_ordered_by_key(database_url):
     """Equal rows come in the order of their keys, also where the candidates end, and wherever they lie on disk."""
     vector = np.ones(DIMENSIONS, np.float32)
-    with sync_opened(database_url, "none") as retriever:
-        documents = [Document("the same text", id=f"d{n}") for n in random.sample(range(200), 200)]
-        retriever.add_documents(documents, np.tile(vector, (200, 1)))
+    texts = dict.fromkeys((f"d{n}" for n in random.sample(range(200), 200)), "the same text")
+    with sync_filled(database_url, texts, "none", vectors=np.tile(vector, (200, 1))) as retriever:
         rows = execute(database_url, f"SELECT chunk_id FROM {CHUNK} ORDER BY document_id, chunk_id")  # noqa: S608
         expected = [chunk_id for (chunk_id,) in rows]
         for mode, top_k in itertools.product(("vector", "keyword", "hybrid"), (5, 60, 200)):
@@ -185,11 +179,7 @@ OPERATORS = ["-", "--", "!", "&", "|", "<->", "<2>", "(", ")", "'", '"', ":*", "
 HOSTILE = st.one_of(
     st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=80),
     st.lists(st.sampled_from(OPERATORS), min_size=1, max_size=60).map(" ".join),
-    st.builds(
-        lambda part, times: part * times,
-        st.sampled_from(["-", "!", "'", '"', "\\", "a:", "(", "é", "🐘"]),
-        st.integers(1, 900),
-    ),
+    st.builds(operator.mul, st.sampled_from(["-", "!", "'", '"', "\\", "a:", "(", "é", "🐘"]), st.integers(1, 900)),
 )
 
 

@@ -24,6 +24,7 @@ from semlex.store.query import score_calibration
 from semlex.store.query.score_calibration import VectorSample
 from semlex.types.results import SearchResult
 from tests.support.databases import execute
+from tests.support.folders import folder_with
 from tests.support.properties import OWN_ROWS, examples
 from tests.support.retrievers import filled, ids_of, opened, sync_filled
 from tests.support.spies import calls_of
@@ -219,9 +220,7 @@ async def test_a_search_judges_whether_there_is_an_answer(database_url):
 
 
 def written(folder, **files):
-    for name, value in files.items():
-        (folder / f"{name}.json").write_text(json.dumps(value), encoding="utf-8")
-    return JSONKBRetriever(folder)
+    return JSONKBRetriever(folder_with(folder, {f"{name}.json": json.dumps(value) for name, value in files.items()}))
 
 
 def search(base, *arguments):
@@ -274,11 +273,8 @@ def test_filters_of_a_fallback(tmp_path):
 def test_a_fallback_names_unreadable_files_and_refuses_wrong_arguments(tmp_path):
     base = written(tmp_path, good={"text": "sea"})
     for content, match in (
-        (b"{", "is not JSON"),
-        (b"[1, 2]", "neither an object nor a list"),
-        (b'"text"', "neither an object nor a list"),
-        (b"[" * 100 + b"]" * 100, "deep"),
-        (b"\xff", "UTF-8"),
+        *((one, "neither an object nor a list") for one in (b"[1, 2]", b'"text"')),
+        *((b"{", "is not JSON"), (b"[" * 100 + b"]" * 100, "deep"), (b"\xff", "UTF-8")),
     ):
         (tmp_path / "bad.json").write_bytes(content)
         found = search(JSONKBRetriever(tmp_path), "sea")
@@ -309,8 +305,6 @@ class Own(DocumentRetriever):
 
 
 def test_a_search_that_finds_nothing_falls_back(database_url, tmp_path):
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
     base = written(tmp_path / "one", faq={"text": "refunds within days"})
     two = written(tmp_path / "two", faq=[{"id": 1, "text": "secret refunds"}, {"id": 2, "text": "refunds of keys"}])
     with sync_filled(database_url, {"keys": "keys are rotated"}) as retriever:

@@ -15,6 +15,7 @@ from semlex.errors import ConfigurationError, ValidationError
 from semlex.proof.check import plain_bm25
 from semlex.testing import HashEmbedder
 from tests.support.databases import execute
+from tests.support.folders import folder_with
 from tests.support.retrievers import arguments_in, filled, ids_of, opened, sync_filled, sync_opened
 
 VECTORS = "semlex.default_collection_embedding_1"
@@ -222,8 +223,8 @@ async def test_a_reranker_puts_it_below(database_url):
 @pytest.mark.slow
 async def test_the_vector_index_passes_a_chunk_over(database_url):
     vectors = np.random.default_rng(3).normal(size=(2_000, 16)).astype(np.float32)
-    async with opened(database_url, "none", keyword="none") as retriever:
-        await retriever.add_documents([Document(f"text {n}", id=f"d{n}") for n in range(2_000)], vectors)
+    texts = {f"d{n}": f"text {n}" for n in range(2_000)}
+    async with filled(database_url, texts, "none", vectors=vectors, keyword="none") as retriever:
         queries = [vector + 1 for vector in vectors[:20]]
         nearest = [ids_of(await retriever.search(vector=query, top_k=30)) for query in queries]
         await retriever.indexes.create(IvfflatIndex(lists=100))
@@ -289,10 +290,10 @@ async def test_an_explained_search_is_the_search(keys):
 
 async def test_the_search_is_that_of_search(database_url):
     question = "what about a key"
-    texts = ["a key", "a key turns", "a vault with a key and a lock", "a lock"]
+    texts = {"0": "a key", "1": "a key turns", "2": "a vault with a key and a lock", "3": "a lock"}
     vectors = [[1.0, 0.0], [0.3, 1.0], [0.0, 1.0], [0.95, 0.1]]
-    async with opened(database_url, "none") as retriever:
-        await retriever.add_documents([Document(text, id=f"{n}") for n, text in enumerate(texts)], vectors)
+    async with filled(database_url, texts, "none", vectors=vectors):
+        pass
     for defaults in (
         *({"top_k": 1}, {"min_similarity": 0.9}, {"min_similarity": 0.9, "mode": "keyword"}, {"mode": "vector"}),
         *({"fusion": "rrf", "rrf_k": 1.0}, {"hybrid_weight": 0.0}, {"hybrid_weight": 1.0}, {"route": "rules"}),
@@ -301,25 +302,20 @@ async def test_the_search_is_that_of_search(database_url):
         async with opened(database_url, "none", search_defaults=SearchDefaults(**defaults)) as retriever:
             hits = await retriever.search(question, vector=[1.0, 0.1], explain=True)
             assert hits.explanation is not None
-            for number in range(len(texts)):
-                told = await retriever.why(f"{number}", question, vector=[1.0, 0.1])
-                assert told.rank == next((hit.rank for hit in hits if hit.id == f"{number}"), None), defaults
+            for name in texts:
+                told = await retriever.why(name, question, vector=[1.0, 0.1])
+                assert told.rank == next((hit.rank for hit in hits if hit.id == name), None), defaults
                 depths = {leg.leg: leg.depth for leg in told.legs}
                 assert depths == dict.fromkeys(hits.explanation.legs, hits.explanation.depth), defaults
                 assert set(hits.warnings) <= set(told.notes), defaults
 
 
-PAGE = (
-    f"# Keys\n\n## Rotation\n\nRotate a key every ninety days.\n\n{'Pad. ' * 80}\n\n## Storage\n\nA vault holds keys.\n"
-)
-
-
 @pytest.fixture
 def folder(tmp_path):
     """A folder with readable files, and with one of every kind that a run skips or cannot read."""
-    docs = tmp_path / "docs"
-    for name, content in {
-        "keys.md": PAGE,
+    keys = "# Keys\n\n## Rotation\n\nRotate a key every ninety days.\n\n"
+    files = {
+        "keys.md": f"{keys}{'Pad. ' * 80}\n\n## Storage\n\nA vault holds keys.\n",
         "sub/fruit.txt": "A banana is a fruit.\n",
         "sub/keys.md": "# Other keys\n\nNo vault.\n",
         "server.log": "a line\n",
@@ -329,12 +325,10 @@ def folder(tmp_path):
         "secret.md": "# Secret\n",
         "private/deep/page.md": "# Private\n",
         "blank.md": "\n",
-    }.items():
-        (docs / name).parent.mkdir(parents=True, exist_ok=True)
-        (docs / name).write_text(content, encoding="utf-8")
-    (docs / "picture.txt").write_bytes(b"a\0b")
-    (docs / "latin.txt").write_bytes("für Elise".encode("latin-1"))
-    return docs
+        "picture.txt": b"a\0b",
+        "latin.txt": "für Elise".encode("latin-1"),
+    }
+    return folder_with(tmp_path / "docs", files)
 
 
 @pytest.fixture
@@ -378,6 +372,20 @@ def test_files_that_a_run_skips_or_cannot_read(retriever, folder):
     why(retriever, "blank.md", "empty")
 
 
+def test_what_was_deleted(retriever, folder):
+    retriever.delete(document="sub/fruit.txt")
+    told = why(retriever, "sub/fruit.txt", "deleted", "semlex delete: sub/fruit.txt")
+    assert told.reasons[0].remedy == f"semlex index {folder}/sub/fruit.txt --collection default_collection"
+    (folder / "sub" / "keys.md").unlink()
+    assert why(retriever, "sub/keys.md").found  # the file is gone, the document is there
+    retriever.sync(folder)
+    why(retriever, folder / "sub" / "keys.md", "deleted", "semlex sync")
+    retriever.delete(source="docs")
+    why(retriever, folder / "keys.md", "deleted", "'docs' was removed")
+    retriever.index(folder)
+    assert why(retriever, folder / "keys.md").found
+
+
 def test_what_no_run_has_seen(retriever, folder, tmp_path):
     nobody = why(retriever, "nobody", "never_seen")
     assert (nobody.name, nobody.legs) == (None, ())
@@ -398,20 +406,6 @@ def test_what_no_run_has_seen(retriever, folder, tmp_path):
     why(retriever, folder / "other.md", "never_seen", "cannot be reached from here")
 
 
-def test_what_was_deleted(retriever, folder):
-    retriever.delete(document="sub/fruit.txt")
-    told = why(retriever, "sub/fruit.txt", "deleted", "semlex delete: sub/fruit.txt")
-    assert told.reasons[0].remedy == f"semlex index {folder}/sub/fruit.txt --collection default_collection"
-    (folder / "sub" / "keys.md").unlink()
-    assert why(retriever, "sub/keys.md").found  # the file is gone, the document is there
-    retriever.sync(folder)
-    why(retriever, folder / "sub" / "keys.md", "deleted", "semlex sync")
-    retriever.delete(source="docs")
-    why(retriever, folder / "keys.md", "deleted", "'docs' was removed")
-    retriever.index(folder)
-    assert why(retriever, folder / "keys.md").found
-
-
 def test_names(retriever, folder, tmp_path, monkeypatch):
     named = Document("a vault", {"source_document": "safe.pdf"}, id="v1")
     retriever.add_documents([named, Document("vault", id="id:9")])
@@ -429,9 +423,7 @@ def test_names(retriever, folder, tmp_path, monkeypatch):
     assert why(retriever, "keys.md:999").notes[0] == note
     assert why(retriever, "fruit.txt").name == "docs: sub/fruit.txt"  # only one path ends so
     assert (why(retriever, "safe.pdf").name, why(retriever, "id:9").name) == ("safe.pdf", "id:9")
-    (folder / "more" / "sub").mkdir(parents=True)
-    (folder / "more" / "sub" / "fruit.txt").write_text("Another vault\n")
-    retriever.index(folder)
+    retriever.index(folder_with(folder, {"more/sub/fruit.txt": "Another vault\n"}))
     with pytest.raises(ConfigurationError, match=r"docs: more/sub/fruit\.txt, docs: sub/fruit\.txt"):
         why(retriever, "fruit.txt")
     assert why(retriever, "sub/fruit.txt").name == "docs: sub/fruit.txt"
@@ -472,11 +464,8 @@ def test_it_agrees_with_an_exhaustive_search(
 ):
     stored = {name: " ".join(words) for name, words in zip(NAMES, texts, strict=False)}
     numbers = {name: number for number, name in enumerate(stored)}
-    passing = {
-        name
-        for name, number in numbers.items()
-        if filters is None or (number < 12 if filters == "n < 12" else number % 2 == 0)
-    }
+    keeps = {None: lambda _: True, "n < 12": lambda n: n < 12, "even == true": lambda n: n % 2 == 0}[filters]
+    passing = {name for name, number in numbers.items() if keeps(number)}
     asked = " ".join([*question, *([f"-{excluded}"] if excluded else [])])
     name = list(stored)[picked % len(stored)]
     options = {"filters": filters, "mode": mode, "tuning": {"candidates": top_k + more}}
@@ -504,11 +493,8 @@ def test_it_agrees_with_an_exhaustive_search(
         assert near.score == pytest.approx(cosines[name], abs=1e-5)
         assert is_rank(near.rank, cosines[name], list(cosines.values()), 1e-5)
     if by_words is not None and not out:
-        left = {
-            one: score
-            for one, score in words.items()
-            if one in passing and not (excluded and excluded in stored[one].split())
-        }
+        kept = {one for one in passing if excluded not in stored[one].split()}
+        left = {one: score for one, score in words.items() if one in kept}
         assert by_words.score == pytest.approx(words.get(name, 0.0), abs=1e-9)
         if name in left:
             assert is_rank(by_words.rank, left[name], list(left.values()), 1e-9)
@@ -531,12 +517,8 @@ def drawn(chance):
     question += f" -{chance.choice(WORDS)}" if chance.random() < 0.2 else ""
     question += f' "{" ".join(chance.sample(WORDS, 2))}"' if chance.random() < 0.15 else ""
     top_k = chance.randrange(1, 16)
-    options = {
-        "rerank": chance.choice([True, False]),
-        "mode": chance.choice([None, "vector", "keyword"]),
-        "fusion": chance.choice(["score", "rrf", "linear"]),
-        "top_k": top_k,
-    }
+    options = {"rerank": chance.choice([True, False]), "mode": chance.choice([None, "vector", "keyword"])}
+    options |= {"fusion": chance.choice(["score", "rrf", "linear"]), "top_k": top_k}
     kind = chance.random()
     if kind < 0.4:
         options |= {"group_by": "document", "group_size": chance.randrange(1, 4)}
@@ -553,14 +535,10 @@ def drawn(chance):
 async def test_remedies_help(database_url, full):
     """Also with groups, pages, fusions and boosts; no remedy is promised if a reranker decides."""
     chance, seen, helped = random.Random(5), Counter(), 0
-    async with opened(database_url, EMBEDDER, TermOverlapReranker()) as retriever:
-        texts = [" ".join(chance.choices(WORDS, k=chance.randrange(1, 9))) for _ in range(80)]
-        await retriever.add_documents(
-            [
-                Document(f"{text} n{n}", {"source_document": f"doc{n % 40}" if n % 3 else ""}, id=f"d{n}")
-                for n, text in enumerate(texts)
-            ]
-        )
+    texts = [" ".join(chance.choices(WORDS, k=chance.randrange(1, 9))) for _ in range(80)]
+    names = [f"doc{n % 40}" if n % 3 else "" for n in range(80)]
+    documents = [Document(f"{text} n{n}", {"source_document": names[n]}, id=f"d{n}") for n, text in enumerate(texts)]
+    async with filled(database_url, documents, EMBEDDER, TermOverlapReranker()) as retriever:
         for _ in range(600 if full else 80):
             question, options = drawn(chance)
             name = f"d{chance.randrange(80)}"
