@@ -14,14 +14,15 @@ from semlex.models import http_client
 from semlex.types.answers import Answer, AnswerSentence, Usage
 from tests.support import retrievers
 from tests.support.chat_servers import EVENT_STREAM, answer_text, chat_server, events, streamed
+from tests.support.folders import folder_with
 from tests.support.line_models import LineModel
 from tests.support.model_servers import KEY, Reply, echo, status
 from tests.support.quotes import altered_quote, invented_quote, other_spelling, passage, true_quote
 from tests.support.retrievers import sync_opened
 
 QUESTION = "how often is a key rotated?"
-PAGE = "Keys are stored in a vault.\n\nRotate a key every ninety days, as the policy says.\n\nBananas are yellow.\n"
 TRUE = "Rotate a key every ninety days"
+PAGE = f"# Keys\n\n## Rotation\n\nKeys are stored in a vault.\n\n{TRUE}, as the policy says.\n\nBananas are yellow.\n"
 TWO = [("A key is rotated every ninety days.", [(1, TRUE)]), ("Bananas are blue.", [(1, "Bananas are blue")])]
 
 
@@ -38,13 +39,11 @@ def opened(database_url, double=None, **options):
 
 
 @pytest.fixture(scope="module")
-def page(new_database, tmp_path_factory):
+def page(module_url, tmp_path_factory):
     """The address of a database that all tests leave as it is."""
-    url, folder = new_database(), tmp_path_factory.mktemp("pages")
-    (folder / "keys.md").write_text(f"# Keys\n\n## Rotation\n\n{PAGE}", encoding="utf-8")
-    with opened(url) as retriever:
-        retriever.index(folder)
-    return url
+    with opened(module_url) as retriever:
+        retriever.index(folder_with(tmp_path_factory.mktemp("pages"), {"keys.md": PAGE}))
+    return module_url
 
 
 def test_a_model_answers_and_every_quote_is_looked_up(page):
@@ -60,8 +59,7 @@ def test_a_model_answers_and_every_quote_is_looked_up(page):
     assert answer.text == "A key is rotated every ninety days. [1] Bananas are blue. [1]"
     true, wrong = answer.citations
     assert (true.verdict, true.document, true.line, true.location) == ("exact", "keys.md", 7, "keys.md:7")
-    content = f"# Keys\n\n## Rotation\n\n{PAGE}"
-    assert content[true.char_start : true.char_end] == TRUE
+    assert PAGE[true.char_start : true.char_end] == TRUE
     assert wrong.verdict == "altered"
     assert answer.unsupported == ("Bananas are blue.",)
     # Half of the sentences; "key" and "rotated" stand in the passage, "often" does not.
@@ -250,10 +248,8 @@ def test_names_of_models(database_url):
 
 def test_what_announces_a_table_is_above_its_later_pieces(database_url, tmp_path):
     rows = "".join(f"| tariff {row} | {row} euros |\n" for row in range(200))
-    (tmp_path / "prices.md").write_text(
-        f"# Prices\n\n## Tariffs\n\nAll prices are monthly.\n\n| Tariff | Monthly price |\n|---|---|\n{rows}",
-        encoding="utf-8",
-    )
+    head = "# Prices\n\n## Tariffs\n\nAll prices are monthly.\n\n| Tariff | Monthly price |\n|---|---|\n"
+    folder_with(tmp_path, {"prices.md": head + rows})
     lines = LineModel()
     with opened(database_url, chunk_tokens=60) as retriever:
         retriever.index(tmp_path, enrichment=lines)

@@ -19,6 +19,7 @@ from semlex.store.postgres.database import Database
 from semlex.testing import HashEmbedder
 from tests.support.chat_servers import answer_text, chat_server
 from tests.support.databases import execute
+from tests.support.folders import folder_with
 from tests.support.injections import PATTERNS, name_of
 from tests.support.line_models import asked_passage
 from tests.support.minimal_pdf import pdf
@@ -40,18 +41,14 @@ def page(chance, sections):
 @pytest.fixture(scope="module")
 def library(new_database, tmp_path_factory):
     """Files with overlapping chunks, a table, a PDF, and added documents. Tests only read it."""
-    folder = tmp_path_factory.mktemp("library")
     chance = random.Random(5)
-    (folder / "docs").mkdir()
-    for number in range(8):
-        (folder / "docs" / f"page{number}.md").write_text(page(chance, 1 + number), encoding="utf-8")
-    rows = "".join(f"r{n},the otter of row {n}\n" for n in range(30))
-    (folder / "rows.csv").write_text(f"name,text\n{rows}", encoding="utf-8")
+    files = {f"docs/page{number}.md": page(chance, 1 + number) for number in range(8)}
+    files["rows.csv"] = "name,text\n" + "".join(f"r{n},the otter of row {n}\n" for n in range(30))
     pages = [
         [(12, f"Page {n} tells of the badger number {n}, of whom it is said:"), (12, f"{' '.join(WORDS)} and sleep.")]
         for n in range(1, 5)
     ]
-    (folder / "animals.pdf").write_bytes(pdf(pages))
+    folder = folder_with(tmp_path_factory.mktemp("library"), files | {"animals.pdf": pdf(pages)})
     walruses = {f"walrus-{one}": f"a walrus, the {one} one" for one in WORDS[:4]}
     with sync_filled(new_database(), walruses, 16) as retriever:
         retriever.index(folder, source="files", chunk_tokens=24, overlap_tokens=8, min_tokens=4)
@@ -162,9 +159,8 @@ def test_texts_that_nearly_say_the_same_are_given_once(database_url):
 
 def test_parents_and_chunks_that_were_stored_again(database_url, tmp_path):
     words = " ".join(f"w{n}" for n in range(60))
-    (tmp_path / "a.md").write_text(f"# Top\n\nThe summary.\n\n## Part\n\n{words} zebra\n", encoding="utf-8")
     sections = "\n\n".join(f"## T{n}\n\n" + f"v{n} " * 12 for n in range(5))
-    (tmp_path / "b.md").write_text(sections, encoding="utf-8")
+    folder_with(tmp_path, {"a.md": f"# Top\n\nThe summary.\n\n## Part\n\n{words} zebra\n", "b.md": sections})
     documents = [Document("the whole", id="whole"), Document("a giraffe", id="part", parent_id="whole")]
     with sync_filled(database_url, documents, "none") as retriever:
         retriever.index(tmp_path, chunk_tokens=16, overlap_tokens=0, min_tokens=0)

@@ -118,27 +118,19 @@ DIMENSIONS = 16
 
 
 @pytest.fixture(scope="module")
-def texts(new_database):
-    """A database with 200 texts, 10 of them without a vector; tests only read it."""
+def retriever(module_url):
+    """200 texts, 10 of them without a vector; tests only read them."""
     chance = np.random.default_rng(4)
-    url = new_database()
-    with sync_filled(url, {f"d{number}": " ".join(chance.choice(WORDS, 6)) for number in range(190)}, DIMENSIONS):
-        pass
-    with sync_filled(url, {f"bare{number}": f"sea hill {number}" for number in range(10)}, "none"):
-        pass
-    return url
-
-
-@pytest.fixture(scope="module")
-def retriever(texts):
-    with sync_opened(texts, DIMENSIONS) as retriever:
+    texts = {f"d{number}": " ".join(chance.choice(WORDS, 6)) for number in range(190)}
+    bare = {f"bare{number}": f"sea hill {number}" for number in range(10)}
+    with sync_filled(module_url, texts, DIMENSIONS) as retriever, sync_filled(module_url, bare, "none"):
         yield retriever
 
 
 @pytest.fixture(scope="module")
-def reranked(texts):
-    with sync_opened(texts, DIMENSIONS, TermOverlapReranker()) as retriever:
-        yield retriever
+def reranked(retriever, module_url):
+    with sync_opened(module_url, DIMENSIONS, TermOverlapReranker()) as reranked:
+        yield reranked
 
 
 queries = st.lists(st.sampled_from(WORDS), min_size=1, max_size=4).map(" ".join)
@@ -184,11 +176,11 @@ def test_many_at_once_in_groups_and_without_a_vector(retriever):
     assert any(warning.startswith("10 chunks were left out") for warning in found.warnings)
 
 
-def test_a_reranker_that_fails_lets_nothing_through(texts):
+def test_a_reranker_that_fails_lets_nothing_through(retriever, module_url):
     failing = SimpleNamespace(identity="failing", score=Mock(side_effect=RuntimeError))
-    with sync_opened(texts, DIMENSIONS, failing) as retriever:
-        assert len(retriever.search("sea", 5)) == 5
-        found = retriever.search("sea", 5, min_rerank=0.1)
+    with sync_opened(module_url, DIMENSIONS, failing) as failing:
+        assert len(failing.search("sea", 5)) == 5
+        found = failing.search("sea", 5, min_rerank=0.1)
         assert found == []
         assert any("the reranker did not answer" in warning for warning in found.warnings)
 

@@ -86,8 +86,7 @@ async def test_nothing_of_the_question_is_there(database_url):
 
 async def test_the_line_of_the_match(database_url, tmp_path):
     lines = ["# Title", "", "A first line.", "More of it.", "Here are ships at last.", "ship again"]
-    (tmp_path / "unix.md").write_bytes("\n".join(lines).encode())
-    (tmp_path / "dos.md").write_bytes("\r\n".join(lines).encode())
+    folder_with(tmp_path, {"unix.md": "\n".join(lines), "dos.md": "\r\n".join(lines)})
     for engine in ("bm25", "tsvector"):
         added = {"added": "a ship\nships"}
         async with filled(database_url, added, 16, keyword=engine, collection=engine) as retriever:
