@@ -1,7 +1,5 @@
 """What the tests of all integrations share."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

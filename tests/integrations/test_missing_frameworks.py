@@ -1,7 +1,5 @@
 """An integration without its framework says what to install; with another fault it hides nothing."""
 
-from __future__ import annotations
-
 import importlib
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Servers that tests of this folder share."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.folders import new_open_folder

@@ -1,7 +1,5 @@
 """A load returns when its rows are stored and found; its indexes are built meanwhile, and end in every case."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import suppress
 from functools import partial

@@ -1,7 +1,5 @@
 """A search or a write that is cancelled at any moment leaves connections that the next ones can use."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 from collections.abc import Coroutine

@@ -1,7 +1,5 @@
 """A network that swallows everything: the deadline holds, and the next search works."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import asynccontextmanager
 

@@ -1,7 +1,5 @@
 """Indexes of fields beside writers, other builds and a pooler, and builds that were ended."""
 
-from __future__ import annotations
-
 import asyncio
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Processes that are made after a retriever was opened: each works with what is its own, or says at once why not."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

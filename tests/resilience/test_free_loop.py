@@ -1,7 +1,5 @@
 """The event loop stays free while models work, whatever else is asked of a retriever meanwhile."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from contextlib import closing

@@ -1,7 +1,5 @@
 """Hostile values at every door: stored as they are, or refused by an error of ours with nothing written."""
 
-from __future__ import annotations
-
 import random
 
 import psycopg

@@ -1,7 +1,5 @@
 """Builds beside writers, other builds and a pooler, and builds that are ended: nobody hangs, nothing is left behind."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import asynccontextmanager
 from functools import partial

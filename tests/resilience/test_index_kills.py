@@ -1,7 +1,5 @@
 """Two processes index a folder that changes under them, and one is killed: nothing lost, doubled or stale."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections import defaultdict

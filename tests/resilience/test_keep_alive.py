@@ -1,7 +1,5 @@
 """The embedded server stays for a while: nobody waits for its keeper, and in the end nothing is left."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json

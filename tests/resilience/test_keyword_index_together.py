@@ -1,7 +1,5 @@
 """The keyword index under everybody at once, and under those who are killed: no answer is wrong, nothing is lost."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import random

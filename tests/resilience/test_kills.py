@@ -1,7 +1,5 @@
 """A client, a backend or a stream that dies in the middle: nothing lost, nothing twice, and the next run completes."""
 
-from __future__ import annotations
-
 import asyncio
 from unittest.mock import Mock
 

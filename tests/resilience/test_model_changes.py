@@ -1,7 +1,5 @@
 """A change of the model under load, and killed wherever: no search fails or mixes two models, no write is lost."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

@@ -1,7 +1,5 @@
 """`semlex prove`: every scenario runs and finds nothing, finds what is broken on purpose, and leaves nothing behind."""
 
-from __future__ import annotations
-
 import json
 import signal
 import threading

@@ -1,7 +1,5 @@
 """Reads on a standby beside writes on the primary, with all that can go wrong between them."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import re

@@ -1,7 +1,5 @@
 """A hot standby by streaming replication: the answers of the primary, no writes, and recovery conflicts unseen."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import random

@@ -1,7 +1,5 @@
 """Runs and workers over a followed table that are killed: nothing lost, nothing twice, and the next one completes."""
 
-from __future__ import annotations
-
 import pytest
 
 from semlex import SyncClient

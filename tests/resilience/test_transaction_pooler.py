@@ -1,7 +1,5 @@
 """Behind a transaction pooler: all works, answers are those of a direct connection, and no session is changed."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import random

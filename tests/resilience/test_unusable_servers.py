@@ -1,7 +1,5 @@
 """Servers that cannot be used: unreachable, read-only, or named by an address with its password in the wrong place."""
 
-from __future__ import annotations
-
 import re
 import traceback
 from urllib.parse import quote

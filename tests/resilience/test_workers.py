@@ -1,7 +1,5 @@
 """Workers that are killed, paused until their lease is over, or cut off: no job is lost, done twice, or stuck."""
 
-from __future__ import annotations
-
 import signal
 from collections import Counter
 from contextlib import ExitStack

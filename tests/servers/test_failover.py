@@ -1,7 +1,5 @@
 """A standby that is promoted in the middle of work: clients that name both servers find the new primary."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import suppress
 

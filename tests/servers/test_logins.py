@@ -1,7 +1,5 @@
 """Logging in to a server with passwords (SCRAM) and certificates (TLS), over TCP."""
 
-from __future__ import annotations
-
 import subprocess
 
 import psycopg

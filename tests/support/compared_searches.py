@@ -1,7 +1,5 @@
 """Two ways to one collection that must give the same answers: a standby and its primary, a pooler and its server."""
 
-from __future__ import annotations
-
 import random
 
 from semlex.types.documents import Document

@@ -1,7 +1,5 @@
 """What tests of models with torch share."""
 
-from __future__ import annotations
-
 import socket
 import weakref
 

@@ -1,7 +1,5 @@
 """What the doctor finds: packages, devices, whether a named model works, and what a server can do."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 

@@ -1,7 +1,5 @@
 """Every form of the forward pass against the reference form, on tiny models of the real architecture."""
 
-from __future__ import annotations
-
 import logging
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Memory that runs out, and token budgets that are measured."""
 
-from __future__ import annotations
-
 import logging
 import sys
 

@@ -1,7 +1,5 @@
 """How a model comes to this machine: the cache, the hub, and what is said when it is in neither."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

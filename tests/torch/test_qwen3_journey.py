@@ -1,7 +1,5 @@
 """Both journeys with Qwen3 models from disk: chosen by their folders, embedded, stored, found, reranked."""
 
-from __future__ import annotations
-
 import pytest
 
 from semlex import Document, PostgreSQLRetriever, Qwen3EmbeddingEncoder, Qwen3Reranker

@@ -1,7 +1,5 @@
 """What the self-test sees, and where a model runs when it does not pass."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

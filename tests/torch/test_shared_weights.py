@@ -1,7 +1,5 @@
 """One set of weights for all users, turns between them, and work that is given up."""
 
-from __future__ import annotations
-
 import gc
 import os
 import subprocess

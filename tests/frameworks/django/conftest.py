@@ -1,7 +1,5 @@
 """A shop's database, as its migrations leave it."""
 
-from __future__ import annotations
-
 import django
 import pytest
 from django.conf import settings

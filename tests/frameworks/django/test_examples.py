@@ -1,7 +1,5 @@
 """The project of Django migrates, serves and searches."""
 
-from __future__ import annotations
-
 from tests.support.example_servers import check_articles, running
 
 

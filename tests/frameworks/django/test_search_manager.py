@@ -1,7 +1,5 @@
 """Model instances in the order of a search, narrowed by Django's conditions, in its transactions."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

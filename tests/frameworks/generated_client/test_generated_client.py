@@ -1,7 +1,5 @@
 """A client that another program generates from the description of the routes: typed answers, and a search."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 

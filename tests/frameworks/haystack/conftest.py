@@ -1,7 +1,5 @@
 """Document stores on databases of their own."""
 
-from __future__ import annotations
-
 import os
 from contextlib import closing
 

@@ -1,7 +1,5 @@
 """Filters of Haystack: a thin conversion, and drawn ones beside Haystack's own reading of them, through Postgres."""
 
-from __future__ import annotations
-
 import pytest
 from haystack import Document
 from haystack.errors import FilterError

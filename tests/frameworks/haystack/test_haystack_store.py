@@ -1,7 +1,5 @@
 """What Haystack's own tests leave open: documents, policies, retrievers, pipelines as text."""
 
-from __future__ import annotations
-
 import asyncio
 import datetime as dt
 import threading

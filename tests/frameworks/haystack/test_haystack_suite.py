@@ -1,7 +1,5 @@
 """Haystack's own tests of document stores: all that its store in memory is held to, and none changed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A program as LangChain's documentation has it, with their store in memory and with ours in its place."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from langchain_core.documents import Document

@@ -1,7 +1,5 @@
 """LangChain's filters mean what they say: compared with a plain Python reading of them."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """The retriever and the document compressor, alone and in chains."""
 
-from __future__ import annotations
-
 import asyncio
 
 import numpy as np

@@ -1,7 +1,5 @@
 """LangChain's own tests of vector stores and retrievers, all of them as they are."""
 
-from __future__ import annotations
-
 import pytest
 from langchain_tests.integration_tests import RetrieversIntegrationTests, VectorStoreIntegrationTests
 

@@ -1,7 +1,5 @@
 """The vector store: what goes in comes back, sync and async alike, and semlex's errors come through."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import math

@@ -1,7 +1,5 @@
 """An embedding model of LangChain for tests: texts that share words have like vectors."""
 
-from __future__ import annotations
-
 from langchain_core.embeddings import Embeddings
 
 from semlex.testing import HashEmbedder

@@ -1,7 +1,5 @@
 """Vector stores on a database of their own."""
 
-from __future__ import annotations
-
 import pytest
 
 from semlex import connect_sync

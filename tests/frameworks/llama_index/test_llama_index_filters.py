@@ -1,7 +1,5 @@
 """Filters of LlamaIndex: each operator beside a slow, obvious twin, through Postgres."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """A program as LlamaIndex's own pages show it, with its store in memory and with a collection in its place."""
 
-from __future__ import annotations
-
 import pytest
 from llama_index.core import Document, StorageContext, VectorStoreIndex
 from llama_index.core.base.embeddings.base import BaseEmbedding

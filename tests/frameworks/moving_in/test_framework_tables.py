@@ -1,7 +1,5 @@
 """Tables that the libraries themselves make and fill: what they give back is what semlex holds after an import."""
 
-from __future__ import annotations
-
 import json
 import uuid
 

@@ -1,7 +1,5 @@
 """The recipes of docs/how-to/move-in.md as they stand there: a store is made, the recipe run, its file imported."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

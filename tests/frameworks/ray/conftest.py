@@ -1,7 +1,5 @@
 """A Ray of four workers on this machine, which all tests share."""
 
-from __future__ import annotations
-
 import os
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # nothing leaves this machine

@@ -1,7 +1,5 @@
 """A program that loads rows with Ray, until it is killed: `python -m … CLUSTER URL FOLDER ROWS`."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

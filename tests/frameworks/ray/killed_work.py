@@ -1,7 +1,5 @@
 """Models and sinks whose workers, and whose driver, are killed at chosen places."""
 
-from __future__ import annotations
-
 import os
 import signal
 

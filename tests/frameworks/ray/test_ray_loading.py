@@ -1,7 +1,5 @@
 """Rows that Ray's workers embed and store: the same as one process stores, whoever is killed on the way."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

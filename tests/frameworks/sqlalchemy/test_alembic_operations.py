@@ -1,7 +1,5 @@
 """Tables are followed by Alembic's migrations, in their transaction."""
 
-from __future__ import annotations
-
 import psycopg
 import pytest
 from alembic.autogenerate import render_python_code  # noqa: F401 - what a program has loaded beside

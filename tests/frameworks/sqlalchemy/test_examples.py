@@ -1,7 +1,5 @@
 """The programs of the pages on SQLAlchemy run; the projects of FastAPI and Flask serve and search."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.documented_programs import documentation_test

@@ -1,7 +1,5 @@
 """The command line as people and programs use it: a process, its streams, its exit code."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """How the command line reads its arguments and lines, prints, ends, and is interrupted."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import io
 import itertools

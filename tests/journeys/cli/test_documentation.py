@@ -1,7 +1,5 @@
 """Examples, commands and outputs of README and docs run; links, tables and generated parts are those of the code."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import os

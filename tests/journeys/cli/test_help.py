@@ -1,7 +1,5 @@
 """The help: panels, examples that can be typed, output options of every command, names in messages, completion."""
 
-from __future__ import annotations
-
 import shlex
 import threading
 from contextvars import copy_context

@@ -1,7 +1,5 @@
 """New collections take an ONNX model of this machine, where that is fast enough."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

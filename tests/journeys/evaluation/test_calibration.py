@@ -1,7 +1,5 @@
 """Calibrations on a real server: learned, stored with the vectors, applied to hits, dumped, and void with the model."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Judged sets on disk, what `evaluate` and `tune` make of them on a real server, and their commands."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import signal

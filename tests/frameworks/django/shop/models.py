@@ -1,7 +1,5 @@
 """Models of a shop."""
 
-from __future__ import annotations
-
 import uuid
 
 from django.db import models

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import uuid
 
 from django.db import migrations, models
