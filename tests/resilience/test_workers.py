@@ -137,7 +137,7 @@ def test_workers_that_are_cut_off_come_back(database_url, tmp_path, server_url):
                     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [place]
                 )
                 for worker in workers:
-                    worker.until_said("taken;")
+                    worker.until_said("started;")
             finally:
                 administration.execute(sql.SQL("ALTER DATABASE {} ALLOW_CONNECTIONS true").format(name))
         for worker in workers:
