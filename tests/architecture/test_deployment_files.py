@@ -8,14 +8,13 @@ import shlex
 import subprocess
 import sys
 import tomllib
-from contextvars import Context
 from pathlib import Path
 
 import pytest
 import yaml
 
 from semlex.settings.table import SETTINGS
-from tests.support.command_tree import TREE, parted
+from tests.support.command_tree import parse, parted
 from tests.support.folders import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
@@ -52,8 +51,7 @@ def commands():
 def test_commands_can_be_typed(words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     name, rest = parted(words)
-    # What options set for a command ends with it.
-    Context().run(TREE[name].make_context, name, rest)
+    parse(name, rest)
 
 
 def test_variables_extras_versions_and_workflows_agree_with_the_project():

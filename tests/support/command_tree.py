@@ -1,5 +1,7 @@
 """The commands of the command line, as they are registered."""
 
+from contextvars import copy_context
+
 from docs.generate.command_line import MAIN, tree
 
 
@@ -9,6 +11,8 @@ def is_group(command):
 
 
 TREE = tree(MAIN)
+# A command keeps the help option that it made first: without these names, later tests of the process had no -h.
+NAMES_OF_HELP = {"help_option_names": ["-h", "--help"]}
 RUNNABLE = {name: one for name, one in TREE.items() if not is_group(one)}
 
 
@@ -24,3 +28,8 @@ def parted(words):
     default = getattr(TREE.get(name), "default", None)
     # `semlex eval DIR` is `semlex eval run DIR`.
     return (f"{name} {default}", rest) if default and rest[:1] != ["COMMAND"] else (name, rest)
+
+
+def parse(name, words):
+    """Lets a command read its words; what options set for a command ends with it."""
+    copy_context().run(TREE[name].make_context, name, words, **NAMES_OF_HELP)

@@ -175,7 +175,7 @@ row = st.builds(
 @given(rows=st.lists(row, max_size=30), seed=st.integers(0, 5))
 def test_every_heading_is_asked_or_counted(rows, seed):
     choice = choose(rows, seed)
-    assert choice.headings == len(choice.sections) + choice.repeated + choice.wide + choice.wordless
+    assert choice.headings == len(choice.sections) + choice.left_out.total()
     assert choice.chunks.total() == sum(row.chunks for row in rows)
     asked = [words_of(one.path[-1]) for one in choice.sections if not one.is_code]
     assert all(asked.count(words) <= MAX_REPEATS for words in asked)

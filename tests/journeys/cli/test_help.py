@@ -2,7 +2,6 @@
 
 import shlex
 import threading
-from contextvars import copy_context
 
 import pytest
 import typer
@@ -14,7 +13,7 @@ from semlex.cli.options import COMMON, flag_of
 from semlex.options.declare import declared
 from semlex.options.indexing import JobOptions, ReadOptions, RechunkOptions
 from semlex.retriever.options import FileOptions, SyncOptions
-from tests.support.command_tree import MAIN, RUNNABLE, TREE, is_group
+from tests.support.command_tree import MAIN, NAMES_OF_HELP, RUNNABLE, TREE, is_group, parse
 from tests.support.shell import Shell
 from tests.support.waiting import LIMIT
 
@@ -72,8 +71,7 @@ def test_an_example_can_be_typed(name):
     if rest == ["--help"]:
         assert is_group(TREE[name])
         return
-    # What options set for a command ends with it.
-    copy_context().run(TREE[name].make_context, name, rest)
+    parse(name, rest)
 
 
 @pytest.mark.parametrize(
@@ -199,7 +197,8 @@ def test_an_embedded_server_is_not_started_for_a_key_press(no_server):
 
 def test_a_flag_has_no_value_in_the_help():
     for command in (MAIN, *TREE.values()):
-        without_value = [one for one in command.get_params(typer.Context(command)) if getattr(one, "is_flag", False)]
+        options = command.get_params(typer.Context(command, **NAMES_OF_HELP))
+        without_value = [one for one in options if getattr(one, "is_flag", False)]
         assert "--help" in {option for one in without_value for option in one.opts}, command.name
         assert {one.metavar for one in without_value} == {""}, command.name
 

@@ -231,7 +231,7 @@ async def test_a_link_that_appears_after_the_check_is_not_followed(opened, tmp_p
         job = await job.status()
         assert not pending
         if name == "plan_places":
-            assert "outside the folders that this worker may read: start it with --allow" in str(job.error)
+            assert "folders that may be read: start the worker or server with --allow FOLDER" in str(job.error)
         else:
             assert (job.result["added"], job.result["failed"]) == (0, 1), (kind, path, swapped)
         assert await book.count() == 0

@@ -6,6 +6,7 @@ import os
 import shlex
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -81,7 +82,7 @@ def why_absent(
             return _of_file(source, uri, records, collection, limits)
     for source, uri in possible:
         if (gone := _deletion(source, uri, records.runs)) is not None:
-            return gone
+            return replace(gone, text=f"{gone.text}{_suggestion(name, records)}") if uri not in gone.text else gone
     failed = next((run.problems[uri] for run in records.runs for _, uri in possible if uri in run.problems), None)
     if failed is not None:
         text = f"a run could not read it ({failed})"
@@ -170,11 +171,15 @@ def _covers(where: str, path: Path) -> bool:
     return any(part and path.is_relative_to(_resolved(part)) for part in where.split(", "))
 
 
+def _suggestion(name: str, records: Records) -> str:
+    near = get_close_matches(name, records.paths, n=1, cutoff=0.6)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
 def _never_seen(
     name: str, places: Sequence[tuple[str, str]], roots: dict[str, KnownSource], records: Records, collection: str
 ) -> Reason:
-    near = get_close_matches(name, records.paths, n=1, cutoff=0.6)
-    also = f"; did you mean {near[0]}?" if near else ""
+    also = _suggestion(name, records)
     if places and _database_alone.get():
         return Reason("never_seen", f"the source {places[0][0]!r} has no such document{also}", "check the name")
     if places:

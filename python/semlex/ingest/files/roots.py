@@ -62,7 +62,7 @@ def plan_places(
             continue
         if not is_allowed(real):
             raise ConfigurationError(
-                f"{str(path)!a} is outside the folders that this worker may read: start it with --allow FOLDER"
+                f"{str(path)!a} is outside the folders that may be read: start the worker or server with --allow FOLDER"
             )
         name = _source_of(real, known)
         if name is None:
