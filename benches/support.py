@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ from semlex.evaluation.calibrate import area
 from semlex.evaluation.datasets import read_corpus
 from semlex.search import results as judging
 from semlex.store.postgres.embedded.server import EmbeddedServer
-from semlex.types.confidence import LEAST_LOGIT, LIKELY_LOGIT, PARTS, Evidence, Support
+from semlex.types.confidence import LEAST_LOGIT, LIKELY_LOGIT, Evidence, Support
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from benches.measuring import Bench
 
+PARTS = tuple(one.name for one in fields(Evidence))
 CURVES = {"": PARTS, ", words and overlap": PARTS[:2], ", words": PARTS[:1], ", vectors": PARTS[2:]}
 AREA_BAR, UNLIKELY_BAR = 0.85, 0.05
 # A set in halves: so many documents behind each other are in the collection, as many are not.

@@ -181,7 +181,7 @@ class ChatEndpoint:
             parts = self._server.stream(PATH, body | chosen, limits or Limits())
             return parts, next(parts, b"")
 
-        # It is not the current span while the caller reads, who has other spans, perhaps in several contexts.
+        # While the caller reads, this span is not the current one: the caller has its own, perhaps in several contexts.
         told = self._span().start()
         try:
             with told.current():

@@ -1,4 +1,4 @@
-"""What the core refuses of values of rows, when it judges or encodes them: where, under which code, in which words."""
+"""The core validates and encodes row values: a refusal names row, field, code and reason, never the value."""
 
 import enum
 import json

@@ -57,7 +57,7 @@ def call_of(query):
     return {"messages": [AIMessage("", tool_calls=[{"name": "handbook", "args": {"query": query}, "id": "1"}])]}
 
 
-async def test_a_node_of_the_user_s_retrieves_by_a_closure(database_url):
+async def test_a_users_own_node_searches_with_a_retriever_from_its_closure(database_url):
     async with PostgreSQLRetriever(database_url, HashEmbedder(dimensions=32)) as retriever:
 
         async def retrieve(state):

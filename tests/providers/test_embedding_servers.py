@@ -149,7 +149,7 @@ WRONG = [
     (lambda content: content["data"].pop(0) and None, "lacks the vectors of rows 0 of the request"),
     (lambda content: content.update(data=[]), "lacks the vectors of rows 0, 1, 2"),
     (entry(1, index=0), "two vectors with the index 0"),
-    *((entry(1, index=index), "a vector whose index is not") for index in (7, -1, "1", None, 1.0)),
+    *((entry(1, index=index), "a vector whose index is not a number from 0 to 2") for index in (7, -1, "1", None, 1.0)),
     *((entry(1, embedding=one), "row 1 of the request is not numbers") for one in NO_NUMBERS),
     *((change, "no list of embeddings") for change in (lambda content: content["data"], lambda _: 17)),
     *((lambda content, data=data: content.update(data=data), "no list of embeddings") for data in ({}, [1, 2, 3])),

@@ -141,7 +141,7 @@ def test_every_scenario_finds_nothing_and_then_what_is_lost(prove, monkeypatch):
     assert found["versions"]["pgvector"][0].isdigit()
     page = html_page(json.loads(json.dumps(found)))
     assert page.count("<td><b>") == len(names)
-    assert "failed" in page
+    assert "semlex prove: failed</title>" in page
 
 
 @pytest.mark.parametrize("way", ["doubled", "wrong"])
@@ -197,7 +197,7 @@ def test_a_users_server_is_left_as_it_was(shell, database_url, tmp_path):
     assert set(report["not_run"]) == {"crash"}
     page = (tmp_path / "page.html").read_text()
     assert "kill-index" in page
-    assert "passed" in page
+    assert "semlex prove: passed</title>" in page
     assert schemas(database_url) == before
     table = shell(*options[:2], "kill-add", *options[3:5]).stdout
     assert "passed: 1 try and 1 kill in" in table

@@ -129,7 +129,7 @@ def test_an_address_is_shown_without_its_password(url, shown):
     [
         (
             f"postgresql+psycopg://me:{SECRET}@h/notes",
-            r"with postgresql\+psycopg://.*with postgresql:// instead",
+            r"begins with postgresql\+psycopg://.*with postgresql:// instead",
         ),
         (f"postgresql+asyncpg://me:{SECRET}@h/notes", "begin it with postgresql:// instead"),
         (f"jdbc:postgresql://h/notes?password={SECRET}", "begin it with postgresql:// instead"),

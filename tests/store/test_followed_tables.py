@@ -66,13 +66,19 @@ async def test_keys_follow_from_their_texts(database_url, key, relation):
 
 
 @pytest.mark.parametrize("key", KEYS)
-async def test_rows_are_found_by_their_keys(database_url, key):
+async def test_rows_are_found_by_their_keys_and_in_pages(database_url, key):
     with articles(database_url, key, rows=7) as table:
         wanted = definition(table)
         names = await read(database_url, wanted, "key_text")
         keys = sql.Placeholder("keys")
         found = await read(database_url, wanted, "key_text", lambda s: s.with_keys(keys), keys=names[1::2])
         assert found == names[1::2]
+        third = json.loads(names[3]) if key == "composite" else [names[3]]
+        last = {f"part_{number}": str(part) for number, part in enumerate(third)}
+        parts = [*map(sql.Placeholder, last)]
+        behind = await read(database_url, wanted, "key_text", lambda s: s.compared(sql.SQL(">"), parts), **last)
+        up_to = await read(database_url, wanted, "key_text", lambda s: s.compared(sql.SQL("<="), parts), **last)
+        assert (up_to, behind) == (names[:4], names[4:])
 
 
 async def test_metadata_are_json_values_without_nulls(database_url, bare_table):

@@ -223,7 +223,7 @@ def test_a_long_text_is_cut_before_its_end_token_counted_and_told(folder, card, 
     caplog.clear()
     short.embed_documents([kept])
     assert not caplog.records
-    # Queries are told of, but are no documents.
+    # A cut query is logged, but is not counted as a document.
     short.embed_query(long_text)
     assert [message[:14] for message in caplog.messages] == ["1 of 1 queries"]
     assert short.documents_cut == 2
@@ -292,7 +292,7 @@ def test_out_of_range_parameters(folder, options, message):
         ({"special_tokens": ["<|im_end|>"], "end_token": None}, r"lacks <\|endoftext\|>"),
         (
             {"end_token": "<|im_end|>"},
-            r"adds the token ids \[\] before and \[\d+\] after a text; expected only",
+            r"adds the token ids \[\] before and \[\d+\] after a text; expected only <\|endoftext\|>",
         ),
     ],
 )

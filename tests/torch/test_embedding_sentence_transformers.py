@@ -218,7 +218,7 @@ def test_texts_that_are_cut_are_counted(folder, caplog):
     limit = f"the {MAX_TOKENS} tokens that the model reads"
     assert caplog.messages == [f"1 of 3 texts for {folder} so far did not fit into {limit} and were cut"]
     caplog.clear()
-    # Queries are told of, but are no documents.
+    # A cut query is logged, but is not counted as a document.
     embedder.embed_query(fits * 2)
     embedder.embed_query("a")
     assert embedder.documents_cut == 1
@@ -320,7 +320,7 @@ def test_texts_and_parameters_that_are_refused(embedder, folder):
         embedder.embed_query("fox")
 
 
-def test_models_that_are_none_and_a_package_that_is_missing(copy, tmp_path, folder, monkeypatch):
+def test_unusable_models_and_a_missing_package_are_refused(copy, tmp_path, folder, monkeypatch):
     with pytest.raises(ModelNotFoundError):
         opened(tmp_path / "none")
     (copy / "model.safetensors").write_bytes(b"nothing")

@@ -221,7 +221,7 @@ def test_words_alone_where_nothing_or_another_version_is_installed(empty_cache, 
     assert "semlex models fill --model NAME" in choice.reason
 
 
-def test_what_the_cache_lacks(qwen3_cache, monkeypatch):
+def test_incomplete_or_unknown_models_are_not_found_in_the_cache(qwen3_cache, monkeypatch):
     assert find_model(DEFAULT_EMBEDDING_MODEL, revision=COMMIT).revision == COMMIT
     with pytest.raises(ModelNotFoundError, match="at revision 'v2' is not on this machine"):
         find_model(DEFAULT_EMBEDDING_MODEL, revision="v2")
@@ -252,7 +252,7 @@ def test_a_path_is_never_taken_for_a_hub_id(tmp_path, empty_cache):
         assert "hub:" not in str(caught.value)
 
 
-def test_what_is_heavy_is_not_imported_where_it_is_not_needed(empty_cache):
+def test_heavy_packages_are_not_imported_without_need(empty_cache):
     program = f"""
 import os, sys
 os.environ["HF_HUB_CACHE"] = {str(empty_cache)!r}

@@ -86,7 +86,7 @@ def test_what_is_kept_is_complete_and_shown():
             assert figure == Figure.judged(*given, unit=figure.unit, bar=figure.bar, better=figure.better)
 
 
-def test_a_run_is_kept_and_shown_and_values_that_are_no_numbers_are_null(results, bench):
+def test_a_run_is_kept_and_shown_and_values_that_are_not_numbers_are_null(results, bench):
     assert bench(lambda bench: bench.at_most("time", 1.5, unit="ms", bar=1)) == 1
     (run,) = kept_runs.read("rrf")
     assert (run.variant, run.command, run.taken) == ("full", "./x bench rrf", "by the bench")

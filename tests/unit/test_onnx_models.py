@@ -392,7 +392,7 @@ def test_cut_candidates_are_counted_and_what_cannot_be_used_is_named(judge, capl
     with pytest.raises(ConfigurationError, match=r"reads 21 tokens .* but the query alone has \d+: shorten"):
         reranker.score(LONG, JUDGED)
     with pytest.raises(
-        ModelError, match=r"score of row 1 is not finite; onnx:.* with a file of full precision may help"
+        ModelError, match=r"the score of row 1 is not finite; a file of full precision .onnx:.*#FILE. may help"
     ):
         reranker.score(QUERY, ["fox", "secret"])
     embedder = write_folder(tmp_path / "embedder")

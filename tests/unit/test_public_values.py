@@ -10,6 +10,7 @@ import pickle
 import pydoc
 import re
 import sys
+from dataclasses import is_dataclass
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from types import SimpleNamespace
@@ -18,6 +19,7 @@ from uuid import UUID
 import numpy as np
 import pyarrow as pa
 import pytest
+from fastapi.encoders import jsonable_encoder
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,7 +29,8 @@ from semlex.errors import MissingExtraError, ValidationError
 from semlex.ingest.given_documents import documents_in
 from semlex.json_values import id_text, json_scalar, json_tree
 from semlex.retriever.json_fallback import hit_of
-from semlex.types.results import HitMetadata
+from semlex.types.fields import Facets
+from semlex.types.results import HitMetadata, KnowledgeResults
 
 KEY = UUID("12345678-1234-5678-1234-567812345678")
 CHUNK = {
@@ -140,6 +143,10 @@ def test_results_become_json_and_documents(monkeypatch):
     found = SearchResults([hit], mode="vector", timings={"total": 1.5}, warnings=["late"])
     told = found.to_dict()
     assert json.loads(json.dumps(told)) == told
+    # Encoders that look for dataclasses first would take the attributes instead of the hits.
+    for one in (found, KnowledgeResults([hit]), Facets({"year": None})):
+        assert not is_dataclass(one)
+        assert len(jsonable_encoder(one)) == 1
     assert (told["warnings"], told["mode"]) == (["late"], "vector")
     (hit,) = told["hits"]
     assert hit == found[0].to_dict()

@@ -82,9 +82,8 @@ def main() -> None:
         # The error of a file that a command opened has a file name; only that of the output has none.
         if error.filename is not None or error.errno not in FULL:
             raise
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # where Python writes, at its end, what the buffer still holds
+        # Python writes the rest of its buffer when it ends: to nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         _print_error(f"the output cannot be written: {error.strerror or error.errno}")
         raise SystemExit(OTHER) from None
 

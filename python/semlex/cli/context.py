@@ -74,7 +74,9 @@ class Context(SharedOptions):
         from semlex.retriever.synchronous import SyncClient
 
         with SyncClient(**settings.client_options) as client:
-            collection = client.collection(settings.collection, calibration=settings.calibration)
+            collection = client.collection(
+                settings.collection, settings.collection_options, calibration=settings.calibration
+            )
             self._name_in_remedies(settings)
             yield collection
             self._print_unused(collection, settings)

@@ -97,7 +97,7 @@ def questions_of(words: Sequence[str], file: Path | None = None) -> list[str]:
 
 
 def without_none(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options whose value is not None: those that the command line names."""
+    """Return the options whose value is not None."""
     return {name: value for name, value in given.items() if value is not None}
 
 

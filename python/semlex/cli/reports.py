@@ -125,7 +125,7 @@ def print_table_sync(report: TableSync) -> None:
 
 
 def _print_first(title: str, lines: Sequence[str], number: int, remedy: str) -> None:
-    """Print the first lines below a title to stderr; if there are more, their number and how to see them."""
+    """Print the first lines to stderr, each after the title; if there are more, how many and how to see them."""
     for line in lines[:SHOWN_PROBLEMS]:
         messages.print(f"[yellow]{title}:[/yellow] {escape(one_line(line))}")
     if number > SHOWN_PROBLEMS:

@@ -26,7 +26,7 @@ from semlex.diagnostics.checkup_sections import (
 from semlex.embedding.static import StaticEmbedder
 from semlex.errors import ConfigurationError
 from semlex.ingest.embed import DocumentVectors
-from semlex.ingest.progress import Progress
+from semlex.ingest.progress import show_progress
 from semlex.search.fusion import LEGS
 from semlex.search.pipeline import SearchPipeline
 from semlex.search.query_vector import embed_queries
@@ -38,6 +38,7 @@ from semlex.types.checkups import AskedHeading, Checkup, CheckupCode, DocumentCh
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from semlex.ingest.progress import Progress
     from semlex.open_collection import OpenCollection
     from semlex.search.state import SearchState
     from semlex.store.postgres.snapshot import Snapshot
@@ -286,8 +287,7 @@ class CheckupRun:
         outcomes = []
         for one, state in zip(asked, states, strict=True):
             outcomes.append(await self._ask(one, state))
-            if self._progress is not None:
-                self._progress(Progress("ask", done + len(outcomes), total, "headings"))
+            show_progress(self._progress, "ask", done + len(outcomes), total, "headings")
         return outcomes
 
     def _asked(self, section: Section, by_document: dict[object, list[SectionChunk]]) -> HeadingQuery | None:

@@ -15,7 +15,7 @@ import numpy as np
 from semlex.errors import ConfigurationError
 from semlex.evaluation.metrics import measure_named, randomisation_p
 from semlex.filters.tree import F, FilterTree
-from semlex.ingest.progress import Progress
+from semlex.ingest.progress import show_progress
 from semlex.options.search import FusionMethod
 from semlex.retriever.query_log import without_query_log
 from semlex.retriever.synchronous import SyncRetriever
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semlex.evaluation.metrics import Judgements, Run
+    from semlex.ingest.progress import Progress
     from semlex.retriever.postgres import PostgreSQLRetriever
     from semlex.types.results import SearchResult
 
@@ -215,7 +216,7 @@ async def evaluate(
         judged: What the judged ids name: ``chunk``, or ``document`` (for files, `source_document` of hits; a document's
             best chunk counts). None: ``chunk`` if any of them is the id of a stored chunk, else ``document``.
         route: Whether to measure routed searches, too, and what decides the kind of a question.
-        progress: Called after every search.
+        progress: Called after every query.
 
     Raises:
         ConfigurationError: No query is judged, k is out of range, or `rerank` without a reranker.
@@ -350,8 +351,7 @@ async def each(
     async def worker() -> None:
         for query in waiting:
             await work(query)
-            if progress is not None:
-                progress(Progress("search", next(done), len(queries), "queries"))
+            show_progress(progress, "search", next(done), len(queries), "queries")
 
     with without_query_log():
         workers = [asyncio.create_task(worker()) for _ in range(CONCURRENCY)]

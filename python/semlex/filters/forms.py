@@ -6,12 +6,13 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 from semlex.errors import FieldError, ValidationError
 from semlex.filters.fields import (
     COLUMNS,
     SHOWN_CHARACTERS,
+    WORDS,
     Field,
     field_named,
     metadata_field,
@@ -36,9 +37,8 @@ from semlex.filters.tree import (
 )
 
 # Operators of mappings -> operators of the tree.
-_WORDED: tuple[Operator, ...] = ("in", "contains", "any", "all", "startswith", "like", "ilike")
 COMPARISONS: dict[str, Operator] = {"$eq": "==", "$lt": "<", "$lte": "<=", "$gt": ">", "$gte": ">="}
-COMPARISONS |= {f"${word}": word for word in _WORDED}
+COMPARISONS |= {f"${word}": cast("Operator", word) for word in WORDS if word != "between"}
 NEGATIONS: dict[str, Operator] = {"$ne": "==", "$nin": "in"}
 SWITCHES: dict[str, Operator] = {"$exists": "exists", "$empty": "empty"}
 OF_FIELDS = (*COMPARISONS, *NEGATIONS, *SWITCHES, "$between", "$not")

@@ -218,10 +218,11 @@ class GivenDocuments:
             ]
         vectors = [item.embedding for item in items if isinstance(item, VectorDocument)]
         if vectors and not errors:
-            named = [str(document.id or "")[:SHOWN_ID_CHARACTERS] or None for document in rows]
             errors += [
-                FieldError(row, named[row], "embedding", "missing", "all rows or none")
-                for row, item in enumerate(items)
+                FieldError(
+                    row, str(one.id or "")[:SHOWN_ID_CHARACTERS] or None, "embedding", "missing", "all rows or none"
+                )
+                for row, (one, item) in enumerate(zip(rows, items, strict=True))
                 if not isinstance(item, VectorDocument)
             ]
         if errors:

@@ -48,8 +48,8 @@ class IndexReport:
         added: New documents.
         changed: Documents that were written again.
         unchanged: Documents that were skipped.
-        outdated: Unchanged documents that were read or split by an older semlex, or by other chunk settings; `rechunk`
-            splits them again.
+        outdated: Unchanged documents that were read or split by an older semlex, or with other chunk settings;
+            `rechunk` splits them again.
         vanished: Source -> number of documents below the paths of this run whose file is gone; ``delete(source=…,
             vanished=True)`` removes these documents.
         failed: Files that could not be read, listed in `problems`.

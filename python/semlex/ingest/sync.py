@@ -313,7 +313,7 @@ class SyncRun(FileRun):
             work = await asyncio.to_thread(plan_sync, sides, reading, keep_deleted=options.keep_deleted, ended=ended)
         finally:
             ended.set()
-        work.plan = replace(work.plan, skipped=self.report.skipped, problems=[*problems, *work.plan.problems])
+        work.plan = replace(work.plan, skipped=dict(self.report.skipped), problems=[*problems, *work.plan.problems])
         self._fail(work.plan.problems)
         self.report.unchanged, self.report.outdated = work.plan.unchanged, work.outdated
         if dry_run or (only_changes and work.plan.is_empty):

@@ -128,7 +128,7 @@ async def watch(
     poll: bool,
     clock: Clock = SYSTEM,
 ) -> AsyncGenerator[SyncReport, None]:
-    """Synchronise at the start, after changes and every five minutes; yield the first report, and those with news."""
+    """Synchronise now, after changes and every five minutes; yield the first report, and later ones with changes."""
     paths = await asyncio.to_thread(checked_paths, given)
     watched = FolderWatch(paths, poll=poll, clock=clock)
     try:

@@ -78,7 +78,7 @@ Check: TypeAlias = Callable[[str, object], Errors]
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a job is given: an open collection, its arguments, and what it may use on this worker."""
+    """The open collection of a job, its arguments, and what it may use on this worker."""
 
     collection: Any
     arguments: dict[str, Any]

@@ -15,7 +15,7 @@ from semlex.errors import ConfigurationError, ModelError, ModelServesError, Read
 from semlex.ingest.chunk_rows import embedded_text
 from semlex.ingest.embed import DocumentVectors, default_storage
 from semlex.ingest.indexer import build_progress
-from semlex.ingest.progress import Progress
+from semlex.ingest.progress import show_progress
 from semlex.maintenance.version_fill import VersionFill
 from semlex.models.tokenizer import counter_of_words
 from semlex.search.query_vector import usable_query_vector
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semlex.embedding.base import Embedder
+    from semlex.ingest.progress import Progress
     from semlex.open_collection import OpenCollection, OpenModels
     from semlex.options.collection import StorageName
     from semlex.store.indexes.options import VectorIndex
@@ -142,7 +143,7 @@ EQUAL = 1e-6
 async def _check(
     opened: OpenCollection, collection: CollectionInfo, embedder: Embedder, vectors: DocumentVectors
 ) -> tuple[int, float | None]:
-    """Refuse a set of vectors if the model no longer makes it or the index misses too many; return texts and recall."""
+    """Refuse vectors that the model no longer makes or the index misses; return how many texts, and the recall."""
     sample, stored = await opened.database.read(
         "read a sample of vectors", lambda c: sample_chunks(c, collection, SAMPLE_CHUNKS)
     )
@@ -340,8 +341,7 @@ class Reembedding:
         if isinstance(begun.run, float):
             name = self._opened.info.names.collection
             logger.info("%s: waiting to see whether an earlier run is still working", name)
-            if self._progress is not None:
-                self._progress(Progress("wait for another run", 0, None, "chunks"))
+            show_progress(self._progress, "wait for another run", 0, None, "chunks")
             await self._database.clock.sleep(begun.run + 0.1)
             begun = await self._try_begin()
             if isinstance(begun.run, float):

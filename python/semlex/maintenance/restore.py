@@ -15,7 +15,7 @@ import numpy as np
 from semlex.errors import ConfigurationError, DumpError, SemlexError, ValidationError
 from semlex.ingest.bulk.sources import arrow
 from semlex.ingest.overlap import ahead
-from semlex.ingest.progress import Progress
+from semlex.ingest.progress import Progress, show_progress
 from semlex.maintenance.dump import Manifest, TransferReport, table_parts, transfer_report
 from semlex.store.embedding_versions import ensure_embedding_version, store_calibration
 from semlex.store.followed.definitions import restore_tables
@@ -105,8 +105,7 @@ class Restore:
             )
 
     def _begin_indexes(self) -> None:
-        if self._progress is not None:
-            self._progress(Progress("build indexes", 0, None, "rows"))
+        show_progress(self._progress, "build indexes", 0, None, "rows")
 
     async def _write(self, connection: Connection, collection: CollectionInfo) -> None:
         manifest = self._manifest

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from semlex.errors import SemlexError, StoreError
 from semlex.ingest.chunk_rows import embedded_text
-from semlex.ingest.progress import Progress
+from semlex.ingest.progress import show_progress
 from semlex.store import embedding_versions
 from semlex.store.embedding_versions import VersionRun, keep_run, read_versions, switch_version, write_embeddings
 from semlex.store.schema.locks import hold_collection, without_writers
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semlex.ingest.embed import DocumentVectors
+    from semlex.ingest.progress import Progress
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.query.leg import Key
@@ -139,9 +140,8 @@ class VersionFill:
         return vectors
 
     def _tell(self, before: int, missing: int, count: int) -> None:
-        if self._progress is not None:
-            done = before + count
-            self._progress(Progress("embed", done, max(done, missing), "chunks"))
+        done = before + count
+        show_progress(self._progress, "embed", done, max(done, missing), "chunks")
 
     # --- the switch ---------------------------------------------------------------------------------------------------
 

@@ -179,7 +179,9 @@ class _LibraryTokenizer(TextTokenizer):
     def frame(self) -> tuple[list[int], list[int]]:
         bare, closed = (list(self._tokenizer.encode("a", add_special_tokens=own).ids) for own in (False, True))
         places = range(len(closed) - len(bare) + 1)
-        start = next((place for place in places if closed[place : place + len(bare)] == bare), 0)
+        start = next((place for place in places if closed[place : place + len(bare)] == bare), None)
+        if start is None:  # the post-processor changes the text's own ids
+            return [], closed
         return closed[:start], closed[start + len(bare) :]
 
     def _bodies(self, texts: Sequence[str]) -> Iterator[NDArray[np.int64]]:

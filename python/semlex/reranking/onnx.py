@@ -65,7 +65,7 @@ class OnnxReranker(CheckedReranker):
             rows, types = self._encode(query, texts)
             for batch in self._model.run(rows, types):
                 logits[batch.rows] = self._logits(batch)
-        remedy = f"{ONNX_PREFIX}{self._model.folder.name}#FILE with a file of full precision"
+        remedy = f"a file of full precision ({ONNX_PREFIX}{self._model.folder.name}#FILE)"
         return probabilities(logits, self._model.where, remedy)
 
     def _encode(self, query: str, texts: list[str]) -> tuple[list[NDArray[np.int64]], list[NDArray[np.int64]]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard, Unpack
 
 import numpy as np
 
-from semlex.chat import ChatEndpoint, Message, NoTextError, answer_object
+from semlex.chat import ChatEndpoint, NoTextError, answer_object, instructed, object_schema
 from semlex.errors import ModelServerError
 from semlex.models.model_names import ACCOUNTS
 from semlex.models.remote_model import RemoteModel, RequestOptions
@@ -142,7 +142,7 @@ class TEIReranker(RemoteReranker):
     Args:
         base_url: Address before ``/rerank``.
         requests: See `RequestOptions`. `api_key` is the server's ``--api-key``; default: ``SEMLEX_RERANKER_API_KEY``.
-            `batch_size` is 1 to 1000; default: 32, as is that of the server's ``--max-client-batch-size``. A refused
+            `batch_size` is 1 to 1000. Default: 32, the server's own default for ``--max-client-batch-size``. A refused
             batch is halved.
     """
 
@@ -176,18 +176,8 @@ Give every passage a score from 0 (has nothing to do with the query) to 10 (answ
 allowed. Answer with one JSON object and nothing else, with every passage exactly once:
 {"scores": [{"passage": 0, "score": 7.5}, {"passage": 1, "score": 0}]}"""
 REMINDER = "\n\nYour last answer was not that JSON object with every passage exactly once. Answer with it now."
-_ROW = {
-    "type": "object",
-    "properties": {"passage": {"type": "integer"}, "score": {"type": "number"}},
-    "required": ["passage", "score"],
-    "additionalProperties": False,
-}
-_SCHEMA = {
-    "type": "object",
-    "properties": {"scores": {"type": "array", "items": _ROW}},
-    "required": ["scores"],
-    "additionalProperties": False,
-}
+_ROW = object_schema(passage={"type": "integer"}, score={"type": "number"})
+_SCHEMA = object_schema(scores={"type": "array", "items": _ROW})
 
 
 class LLMReranker(RemoteReranker):
@@ -240,9 +230,8 @@ class LLMReranker(RemoteReranker):
 
     def _opinions(self, question: str, count: int) -> NDArray[np.float32]:
         source = f"{self._model} at {self.host}"
-        messages: list[Message] = [{"role": "system", "content": INSTRUCTIONS}, {"role": "user", "content": question}]
         try:
-            content = self._chat.complete(messages, _SCHEMA).text
+            content = self._chat.complete(instructed(INSTRUCTIONS, question), _SCHEMA).text
         except NoTextError:
             content = ""
         try:

@@ -193,6 +193,8 @@ class Handle:
         resources, name = self.resources, self.names.collection
         stored = await registry.find_collection(database, self.names)
         if stored is None:
+            if not create:  # before a model is opened
+                await registry.open_collection(database, self.names, None, create=False)
             self.wanted.chunk_settings().check()
         else:
             # How vectors are stored is known when it is known which: a model has its own.

@@ -60,9 +60,10 @@ def choose_legs(request: Request, collection: CollectionInfo, models: OpenModels
             )
         if not can_embed:
             models.refuse_without_model()
+            by_words = ", or search by words (mode='keyword')" if keyword else ""
             raise ModelError(
                 f"the model that made the vectors of collection {name!r} is not loaded: name it (embedding_model=, "
-                "--model), give the query's vector (vector=), or search by words (mode='keyword')"
+                f"--model), or give the query's vector (vector=){by_words}"
             )
         return ["vector"], []
     warnings = []

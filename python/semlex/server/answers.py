@@ -109,16 +109,13 @@ class Schemas:
 @cache
 def attributes(kind: type) -> dict[str, Shape]:
     """Return the keys of a class's `to_dict`, with types and descriptions."""
-    holder: Any = kind if is_dataclass(kind) or hasattr(kind, "_fields") else kind.__init__  # type: ignore[misc]
-    hints = get_type_hints(holder, _names(kind), include_extras=True)
-    if holder is kind:
-        known = (
-            [one.name for one in fields(kind) if not one.name.startswith("_")]
-            if is_dataclass(kind)
-            else list(kind._fields)
-        )
-    else:  # a list or a mapping with attributes, whose first argument is what it holds
-        known = list(inspect.signature(kind).parameters)[1:]
+    hints = get_type_hints(kind, _names(kind), include_extras=True)
+    if is_dataclass(kind):
+        known = [one.name for one in fields(kind) if not one.name.startswith("_")]
+    elif hasattr(kind, "_fields"):
+        known = list(kind._fields)
+    else:  # a list or a mapping with attributes
+        known = list(inspect.get_annotations(kind))
     texts = _descriptions(kind)
     found = {name: Annotated[hints[name], texts[name]] if name in texts else hints[name] for name in known}
     found |= CHANGED.get(kind, {})

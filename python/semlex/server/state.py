@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("semlex.server")
 
 LOOK_SECONDS = 1.0
-# Pause before changed settings are tried again that failed because a server was down.
+# If changed settings failed because a server was down, they are tried again after this pause.
 REOPEN_SECONDS = 10.0
 # Pause before jobs start again after an error.
 JOBS_PAUSE_SECONDS = 5.0

@@ -46,7 +46,7 @@ def _own_folder() -> Path:
         folder = Path(platformdirs.user_config_dir("semlex", appauthor=False))
         if folder.is_absolute():
             return folder
-    # The user of a container has no entry in the system's list of users, and so no home folder.
+    # A user without an entry in the system's list of users, as in some containers, has no home folder.
     return Path("/.config/semlex").absolute()
 
 

@@ -220,7 +220,7 @@ class Found:
     origin: str  # ``argument``, a variable, or a file
     place: str  # in a message, without the line
     key: tuple[bytes, str, str] | None = None  # of a TOML file: its bytes, the table, and the key in it
-    # a file of the working directory, and the bytes of which the user must trust the digest
+    # a file of the working directory, and the bytes whose digest the user must trust
     folder_file: tuple[Path, bytes] | None = None
 
     @property

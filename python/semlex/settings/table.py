@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from semlex.errors import ConfigurationError
 from semlex.models.model_names import leads_to
-from semlex.options.collection import MAX_PARTITIONS, MIB, FileLimits
+from semlex.options.collection import MAX_PARTITIONS, MIB, CollectionOptions, FileLimits
 from semlex.options.declare import declared
 from semlex.options.search import RRF_K, FusionMethod, SearchDefaults
 from semlex.types.queries import DEFAULT_TOP_K, RouteBy
@@ -43,6 +43,8 @@ OTHER_VARIABLES = {
 OTHER_PREFIXES = ("SEMLEX_BENCH_", "SEMLEX_REQUIRE_", "SEMLEX_TEST_")
 # Parameters of a retriever with the names of settings.
 _SAME = ("models", "reranker_model", "use_reranking", "chat_model", "device", "calibration", "query_log")
+# Parameters of a retriever that a client does not have.
+_OF_COLLECTION = {"collection", "calibration", *(one.name for one in fields(CollectionOptions))}
 
 # --- readers: a text, or a value of a file, as the setting's own; `ValueError` says what it must be -------------------
 
@@ -396,9 +398,15 @@ class Settings:
     @property
     def client_options(self) -> dict[str, Any]:
         """Return the parameters of a client: those of a retriever that do not concern a single collection."""
-        return {
-            name: value for name, value in self.retriever_options.items() if name not in ("collection", "calibration")
-        }
+        return {name: value for name, value in self.retriever_options.items() if name not in _OF_COLLECTION}
+
+    @property
+    def collection_options(self) -> CollectionOptions:
+        """Return the options of a collection that arguments named; those of other sources are only defaults."""
+        given = self.retriever_options
+        return CollectionOptions(
+            **{one.name: given[one.name] for one in fields(CollectionOptions) if one.name in given}
+        )
 
     @property
     def search_options(self) -> SearchDefaults:

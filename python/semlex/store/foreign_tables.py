@@ -14,8 +14,9 @@ from semlex.store.followed.source import NO_TEXT
 from semlex.store.postgres.addresses import describe_connection
 from semlex.store.postgres.connection import Connection, closed_inside_copy, own_connection, plain_cursors
 from semlex.store.postgres.errors import translate
-from semlex.store.postgres.settings import fetch_rows, fetch_value, set_local
+from semlex.store.postgres.settings import fetch_rows, fetch_value, only_row, set_local
 from semlex.store.postgres.snapshot import open_snapshot
+from semlex.store.schema.locks import shortened
 from semlex.store.tables import RowPart, copy_parts
 
 if TYPE_CHECKING:
@@ -271,7 +272,7 @@ def _none(
         for layout in RECOGNISED
         if name != EMBEDDINGS and LAYOUTS[layout].fits(types)
     } | dict.fromkeys(collections, "langchain-pgvector")
-    tables = _shortened([f"{name!r} ({kind})" for name, kind in known.items()])
+    tables = shortened([f"{name!r} ({kind})" for name, kind in known.items()], SHOWN_NAMES)
     found = f"this schema has {tables}" if known else "this schema has no table that can be recognised"
     return ConfigurationError(
         f"no table with vectors and no collection of LangChain is named {wanted.name!r} in {where}; {found}: "
@@ -306,13 +307,7 @@ def _another(wanted: WantedTable, types: Mapping[str, str], where: str) -> Confi
 
 def shown(names: Mapping[str, str] | Sequence[str]) -> str:
     """Return a list of names as text for a message, shortened if it is long."""
-    return _shortened([f"{name!r:.80}" for name in names])
-
-
-def _shortened(listed: Sequence[str]) -> str:
-    rest = len(listed) - SHOWN_NAMES
-    text = ", ".join(listed[:SHOWN_NAMES])
-    return f"{text} and {rest:,} more" if rest > 0 else text or "none"
+    return shortened([f"{name!r:.80}" for name in names], SHOWN_NAMES)
 
 
 # Numbers and times as JSON, independent of the session's settings.
@@ -337,7 +332,7 @@ async def count_rows(connection: Connection, table: ForeignTable) -> RowCounts:
         counts[1] = repeats.format(sql.Identifier(layout.id))
     counts += [sql.SQL("pg_catalog.count({})").format(sql.Identifier(name)) for name in table.left_out]
     query = sql.SQL("SELECT {} FROM {} AS t WHERE {}").format(sql.SQL(", ").join(counts), _name(table), _of(table))
-    [(rows, repeated, *filled)] = await fetch_rows(connection, query)
+    rows, repeated, *filled = await only_row(connection, query)
     left_out = {name: count for name, count in zip(table.left_out, filled, strict=True) if count}
     return RowCounts(rows - repeated, repeated, left_out)
 

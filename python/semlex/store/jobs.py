@@ -16,7 +16,7 @@ from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from semlex.errors import ConfigurationError, LeaseLostError, PrivilegeError
-from semlex.store.postgres.settings import fetch_row, fetch_rows, server_time
+from semlex.store.postgres.settings import fetch_row, fetch_rows, only_row, server_time
 from semlex.store.schema import migrations
 from semlex.store.schema.names import has_table, insertion
 from semlex.store.schema.registry import migrate_registry, registry_version
@@ -238,8 +238,7 @@ async def store_job(connection: Connection, schema: str, job: NewJob, job_id: UU
         "submitted_at": now,
     }
     returning = insertion(table, values) + sql.SQL(" RETURNING {}").format(COLUMNS)
-    [row] = await fetch_rows(connection, returning, values)
-    return job_of(row)
+    return job_of(await only_row(connection, returning, values))
 
 
 def _lock_of(schema: str, job: NewJob) -> int:
@@ -327,7 +326,7 @@ class JobLeases:
 
     async def _take(self, connection: Connection, changes: sql.SQL, given: dict[str, Any]) -> tuple[Any, ...]:
         """Change a job that this transaction has locked; raise its fence, so that a former worker cannot change it."""
-        [row] = await fetch_rows(
+        return await only_row(
             connection,
             sql.SQL(
                 "UPDATE {} SET fence = fence + 1, {} WHERE job_id = %(job_id)s AND fence = %(fence)s "
@@ -335,8 +334,6 @@ class JobLeases:
             ).format(self._table, changes),
             given,
         )
-        changed: tuple[Any, ...] = row
-        return changed
 
     async def renew(self, claim: Claim, progress: JobProgress | None) -> bool:
         """Renew the lease and store the progress of the job; return whether the job is to be cancelled."""
@@ -444,8 +441,9 @@ class JobLeases:
             )
             return cursor.rowcount
 
-        removed = 0
-        while part := await self._database.write("remove old jobs", work):
+        removed = part = await self._database.write("remove old jobs", work)
+        while part == REMOVED_AT_ONCE:
+            part = await self._database.write("remove old jobs", work)
             removed += part
         return removed
 

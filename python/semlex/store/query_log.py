@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
 
-from semlex.store.postgres.settings import fetch_rows, fetch_value, set_local
+from semlex.store.postgres.settings import fetch_rows, fetch_value, only_row, set_local
 from semlex.store.schema.locks import check_present
 from semlex.types.query_log import LoggedQuery, QueryLogSummary
 
@@ -107,7 +107,7 @@ async def _delete(
 async def summarise(connection: Connection, names: Names, limit: int) -> QueryLogSummary:
     """Summarise the log; the transaction must have one snapshot."""
     counted = sql.SQL("SELECT count(*), count(*) FILTER (WHERE hits = 0), min(asked_at), max(asked_at) FROM {}")
-    [(logged, without_hits, oldest, newest)] = await fetch_rows(connection, counted.format(names.query_log))
+    logged, without_hits, oldest, newest = await only_row(connection, counted.format(names.query_log))
     most_asked = await _grouped(connection, names, limit, sql.SQL("asked"), sql.SQL("true"))
     nothing_found = await _grouped(connection, names, limit, sql.SQL("nothing"), sql.SQL("q.nothing > 0"))
     return QueryLogSummary(logged, without_hits, oldest, newest, most_asked, nothing_found)
@@ -131,7 +131,7 @@ async def _grouped(
 async def count_since(connection: Connection, names: Names, since: datetime) -> tuple[int, int]:
     """Return how many queries were logged since `since`, and how many of these had no hit."""
     counted = sql.SQL("SELECT count(*), count(*) FILTER (WHERE hits = 0) FROM {} WHERE asked_at >= %s")
-    [(logged, without_hits)] = await fetch_rows(connection, counted.format(names.query_log), [since])
+    logged, without_hits = await only_row(connection, counted.format(names.query_log), [since])
     return logged, without_hits
 
 

@@ -14,7 +14,7 @@ from psycopg import sql
 from psycopg.errors import error_from_result
 
 from semlex import _core
-from semlex.store.postgres.settings import fetch_row, set_local
+from semlex.store.postgres.settings import only_row, set_local
 from semlex.store.write.chunk_batch import COLUMNS
 from semlex.store.write.copy import HEADER, TRAILER, copy_rows
 from semlex.store.write.documents import DOCUMENT_COLUMNS, TIMES, LogEntry, column_types
@@ -73,8 +73,8 @@ async def count_rows(connection: Connection, collection: CollectionInfo) -> dict
     if collection.embedding is not None:
         counted["vectors"] = collection.names.embedding(collection.embedding.version)
     selected = [sql.SQL("(SELECT count(*) FROM {})").format(table) for table in counted.values()]
-    row = await fetch_row(connection, sql.SQL("SELECT {}").format(sql.SQL(", ").join(selected)))
-    return {**dict.fromkeys((*TABLES, "vectors"), 0), **dict(zip(counted, row or (), strict=True))}
+    row = await only_row(connection, sql.SQL("SELECT {}").format(sql.SQL(", ").join(selected)))
+    return {"vectors": 0} | dict(zip(counted, row, strict=True))
 
 
 # Bytes of rows that are decoded at a time.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, InitVar, dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from semlex.types.display import Html, bold, joined, notes, paragraph, shortened, table, text
@@ -43,7 +43,6 @@ def _table(facet: Facet) -> Html:
     return joined([table([facet.field, "chunks"], rows), *more])
 
 
-@dataclass(repr=False, eq=False)
 class Facets(dict[str, Facet]):
     """The values of fields, by the names of the fields.
 
@@ -54,15 +53,25 @@ class Facets(dict[str, Facet]):
         warnings: What did not go as requested, for example a field that no chunk has.
     """
 
-    facets: InitVar[dict[str, Facet] | None] = None
-    _: KW_ONLY
-    of: Literal["filter", "candidates"] = "filter"
-    exact: bool = True
-    chunks: int = 0
-    warnings: list[str] = field(default_factory=list)
+    of: Literal["filter", "candidates"]
+    exact: bool
+    chunks: int
+    warnings: list[str]
 
-    def __post_init__(self, facets: dict[str, Facet] | None) -> None:
-        self.update(facets or {})
+    def __init__(
+        self,
+        facets: dict[str, Facet] | None = None,
+        *,
+        of: Literal["filter", "candidates"] = "filter",
+        exact: bool = True,
+        chunks: int = 0,
+        warnings: list[str] | None = None,
+    ) -> None:
+        super().__init__(facets or {})
+        self.of = of
+        self.exact = exact
+        self.chunks = chunks
+        self.warnings = warnings or []
 
     def __repr__(self) -> str:
         fields = [f"  {facet!r}" for facet in list(self.values())[:SHOWN_FIELDS]]
@@ -76,9 +85,6 @@ class Facets(dict[str, Facet]):
     def to_dict(self) -> dict[str, Any]:
         """Return the attributes and, as ``facets``, the fields with their values, as JSON values."""
         return json_object(vars(self)) | {"facets": json_object(dict(self))}
-
-
-del Facets.facets  # type: ignore[attr-defined] # the mapping itself has them
 
 
 IndexedType = Literal["number", "text", "instant"]

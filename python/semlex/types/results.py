@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import KW_ONLY, InitVar, dataclass, field
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
@@ -327,7 +327,6 @@ class DocumentHits:
         return json_object(self)
 
 
-@dataclass(repr=False, eq=False)
 class SearchResults(list[SearchResult]):
     """The hits of one search, best first (grouped: document by document), and how they were found.
 
@@ -354,31 +353,70 @@ class SearchResults(list[SearchResult]):
         read_from: The server that answered, with its lag, if the client has ``read_from="replica"``; otherwise None.
     """
 
-    hits: InitVar[list[SearchResult] | None] = None
-    _: KW_ONLY
-    mode: SearchMode = "hybrid"
-    requested_mode: SearchMode = "hybrid"
-    embedding_model: str | None = None
-    reranker_model: str | None = None
-    fusion: str | None = None
-    legs: dict[str, LegReport] = field(default_factory=dict)
-    timings: dict[str, float] = field(default_factory=dict)
-    query_cached: bool = False
-    best_similarity: float | None = None
-    coverage: float | None = None
-    support: Support = field(default_factory=str)  # type: ignore[arg-type] # "": chosen by `__post_init__`
-    warnings: list[str] = field(default_factory=list)
-    next_cursor: str | None = None
-    without_vector: int | None = None
-    documents: list[DocumentHits] = field(default_factory=list)
-    fallback: str | None = None
-    explanation: SearchExplanation | None = None
-    route: Route | None = None
-    read_from: ReadServer | None = None
+    mode: SearchMode
+    requested_mode: SearchMode
+    embedding_model: str | None
+    reranker_model: str | None
+    fusion: str | None
+    legs: dict[str, LegReport]
+    timings: dict[str, float]
+    query_cached: bool
+    best_similarity: float | None
+    coverage: float | None
+    support: Support
+    warnings: list[str]
+    next_cursor: str | None
+    without_vector: int | None
+    documents: list[DocumentHits]
+    fallback: str | None
+    explanation: SearchExplanation | None
+    route: Route | None
+    read_from: ReadServer | None
 
-    def __post_init__(self, hits: list[SearchResult] | None) -> None:
-        self.extend(hits or [])
-        self.support = self.support or ("unsure" if hits else "unlikely")
+    def __init__(
+        self,
+        hits: list[SearchResult] | None = None,
+        *,
+        mode: SearchMode = "hybrid",
+        requested_mode: SearchMode = "hybrid",
+        embedding_model: str | None = None,
+        reranker_model: str | None = None,
+        fusion: str | None = None,
+        legs: dict[str, LegReport] | None = None,
+        timings: dict[str, float] | None = None,
+        query_cached: bool = False,
+        best_similarity: float | None = None,
+        coverage: float | None = None,
+        support: Support | None = None,
+        warnings: list[str] | None = None,
+        next_cursor: str | None = None,
+        without_vector: int | None = None,
+        documents: list[DocumentHits] | None = None,
+        fallback: str | None = None,
+        explanation: SearchExplanation | None = None,
+        route: Route | None = None,
+        read_from: ReadServer | None = None,
+    ) -> None:
+        super().__init__(hits or [])
+        self.mode = mode
+        self.requested_mode = requested_mode
+        self.embedding_model = embedding_model
+        self.reranker_model = reranker_model
+        self.fusion = fusion
+        self.legs = legs or {}
+        self.timings = timings or {}
+        self.query_cached = query_cached
+        self.best_similarity = best_similarity
+        self.coverage = coverage
+        self.support = support or ("unsure" if hits else "unlikely")
+        self.warnings = warnings or []
+        self.next_cursor = next_cursor
+        self.without_vector = without_vector
+        self.documents = documents or []
+        self.fallback = fallback
+        self.explanation = explanation
+        self.route = route
+        self.read_from = read_from
 
     def to_dict(self) -> dict[str, Any]:
         """Return the attributes and, as ``hits``, every hit's `SearchResult.to_dict`, as JSON values."""
@@ -420,9 +458,6 @@ class SearchResults(list[SearchResult]):
             LangChainDocument(page_content=hit.content, id=hit.id, metadata=_places_and_scores(hit) | hit.metadata)
             for hit in self
         ]
-
-
-del SearchResults.hits  # type: ignore[attr-defined] # the list itself has them
 
 
 def _row(hit: SearchResult) -> dict[str, Any]:
@@ -473,7 +508,6 @@ class KnowledgeHit(SearchResult):
     merge_score: float
 
 
-@dataclass(repr=False, eq=False)
 class KnowledgeResults(list[KnowledgeHit]):
     """The hits of several collections, best first, and how they were found.
 
@@ -486,17 +520,27 @@ class KnowledgeResults(list[KnowledgeHit]):
         warnings: What did not go as requested, with the name of the collection; skipped ones first.
     """
 
-    hits: InitVar[list[KnowledgeHit] | None] = None
-    _: KW_ONLY
-    merge: Merge = "ranks"
-    uncalibrated: list[str] = field(default_factory=list)
-    searched: dict[str, SearchResults] = field(default_factory=dict)
-    skipped: dict[str, str] = field(default_factory=dict)
-    warnings: list[str] = field(init=False)
-    support: Support = field(init=False)
+    merge: Merge
+    uncalibrated: list[str]
+    searched: dict[str, SearchResults]
+    skipped: dict[str, str]
+    warnings: list[str]
+    support: Support
 
-    def __post_init__(self, hits: list[KnowledgeHit] | None) -> None:
-        self.extend(hits or [])
+    def __init__(
+        self,
+        hits: list[KnowledgeHit] | None = None,
+        *,
+        merge: Merge = "ranks",
+        uncalibrated: list[str] | None = None,
+        searched: dict[str, SearchResults] | None = None,
+        skipped: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(hits or [])
+        self.merge = merge
+        self.uncalibrated = uncalibrated or []
+        self.searched = searched or {}
+        self.skipped = skipped or {}
         self.warnings = [f"collection {name!r} was skipped: {why}" for name, why in self.skipped.items()]
         self.warnings += [f"{name}: {one}" for name, found in self.searched.items() for one in found.warnings]
         judged = {found.support for found in self.searched.values()}
@@ -515,9 +559,6 @@ class KnowledgeResults(list[KnowledgeHit]):
         attributes = json_object(vars(self))
         attributes["searched"] = {name: found.to_dict() for name, found in self.searched.items()}
         return attributes | {"hits": [hit.to_dict() for hit in self]}
-
-
-del KnowledgeResults.hits  # type: ignore[attr-defined] # the list itself has them
 
 
 ReadPreference: TypeAlias = Literal["primary", "replica"]

@@ -282,9 +282,9 @@ def test_errors_come_through_and_a_failed_beginning_leaves_nothing_open(store, d
     with pytest.raises(ValidationError, match="top_k"):
         store.similarity_search("keys", k=0)
     with pytest.raises(ValidationError):
-        SemlexVectorStore.from_texts(["\0"], WordEmbeddings(), db_url=database_url)
+        SemlexVectorStore.from_texts(["\0"], WordEmbeddings(), db_url=database_url, collection="other")
     with pytest.raises(ValidationError):
-        asyncio.run(SemlexVectorStore.afrom_texts(["\0"], WordEmbeddings(), db_url=database_url))
+        asyncio.run(SemlexVectorStore.afrom_texts(["\0"], WordEmbeddings(), db_url=database_url, collection="other"))
 
 
 class Ragged(WordEmbeddings):

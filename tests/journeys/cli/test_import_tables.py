@@ -87,3 +87,15 @@ def test_another_database(shell, empty_database_url):
     shell.environment["DATABASE_URL"] = empty_database_url
     shell("documents", "import", "haystack_docs", "-c", "moved", "--source-database", url)
     assert '"r3"' in shell("search", "apple 3", "-c", "moved", "--json").stdout
+
+
+@pytest.mark.usefixtures("source")
+def test_a_new_collection_has_the_options_of_the_command(shell):
+    options = ("--language", "german", "--keyword", "tsvector", "--partitions", "4")
+    shell("documents", "import", "haystack_docs", "-c", "moved", *options)
+    (shell.folder / "rows.jsonl").write_text(json.dumps({"text": "pear", "vector": [1, 2, 3]}), encoding="utf-8")
+    shell("documents", "import", "rows.jsonl", "-c", "loaded", *options)
+    for name in ("moved", "loaded"):
+        status = shell.objects("status", "-c", name)[0]
+        assert (status["language"], status["keyword"], status["partitions"]) == ("german", "tsvector", 4)
+        assert "german" in shell("documents", "import", "rows.jsonl", "-c", name, "--language", "dutch", code=2).stderr

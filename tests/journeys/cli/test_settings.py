@@ -1,4 +1,4 @@
-"""Settings: their order, what a cloned folder may say, how a mistake is told, and ``semlex config`` without secrets."""
+"""Settings: their order, which ones a cloned folder may have, errors in them, and ``semlex config`` without secrets."""
 
 from __future__ import annotations
 
@@ -264,7 +264,7 @@ def test_every_setting_is_shown_with_what_did_not_count(folder, monkeypatch):
             {"origin": own, "value": 9, "differs": True},
         ],
     }
-    # Of two variables it is told in any case, of files when that is asked for.
+    # An overridden variable is always printed, an overridden file only with --verbose.
     told = semlex("config", "show")
     assert told.stdout.count("not used") == 1
     assert "not used: 7 (RAG_TOP_K)" in told.stdout

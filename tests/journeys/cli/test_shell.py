@@ -185,7 +185,7 @@ IN_HANDBOOK = ("-c", "handbook")
 
 @pytest.fixture
 def indexed(handbook):
-    """The same, where only the collection says that there is no model."""
+    """The same, if only the collection names no model."""
     del handbook.environment["SEMLEX_EMBEDDING_MODEL"]
     return handbook
 

@@ -1,4 +1,4 @@
-"""What is told of a collection and of its server: figures, problems with their remedies, advice on settings."""
+"""The status of a collection and of its server: figures, problems with their remedies, advice on settings."""
 
 import re
 from dataclasses import replace

@@ -349,6 +349,8 @@ def test_the_model_is_asked_once_and_all_searches_see_one_state(database_url, mo
         results = retriever.search_many(["sea", "cloud", "hill", "river"])
         assert embedder.batches == [3, 2]
         assert [one.query_cached for one in results] == [True, False, True, False]
+        assert [one.query_cached for one in retriever.search_many(["sea", "grass"])] == [True, False]
+        assert embedder.batches == [3, 2]  # one query is not a batch
         assert retriever.search_many([]) == []
         assert retriever.search_many(["sea"], mode="keyword")[0].mode == "keyword"
         assert embedder.batches == [3, 2]

@@ -180,7 +180,7 @@ async def test_too_many_are_dropped_and_counted(filled_url, monkeypatch):
     assert [query for query, *_ in rows(filled_url)] == [f"lion {number}" for number in range(4)]
 
 
-async def test_what_may_not_be_written_is_told_once(filled_url, caplog):
+async def test_a_log_that_cannot_be_written_is_reported_once(filled_url, caplog):
     with new_role(filled_url, "USAGE ON SCHEMA semlex", "SELECT ON ALL TABLES IN SCHEMA semlex") as role:
         async with retriever_of(f"{filled_url} user={role}") as retriever:
             for _ in range(2):

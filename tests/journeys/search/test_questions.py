@@ -191,6 +191,7 @@ def test_rules_decide_if_the_model_names_no_kind_or_its_server_fails(database_ur
             assert found.warnings == [f"rules chose the route, because the language model failed: {reason}"], answer
             assert found.warnings == [found.route.warning]
             assert ids_of(found) == ["dome"]
+        assert len(double.requests) == 9  # none is asked again
     with chat_server(lambda _: "", [status(401)] * 9) as double, chosen(database_url, double) as retriever:
         context = retriever.context(FACTUAL, route="chat")
     assert context.results.route.by == "rules"

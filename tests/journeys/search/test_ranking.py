@@ -43,7 +43,15 @@ def expected(plain, boost):
     return sorted(found, key=lambda one: -one[2])
 
 
-FACTORS = [(0, "above 0"), (-1, "0"), (1001, "1,000"), (float("nan"), "NaN"), (True, "float"), ("2", "float")]
+FACTORS = [
+    (np.ones(2), "float"),
+    (0, "above 0"),
+    (-1, "0"),
+    (1001, "1,000"),
+    (float("nan"), "NaN"),
+    (True, "float"),
+    ("2", "float"),
+]
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The keyword index is kept in shape: what is merged when, and rebuilt beside writers; no chunk is lost or doubled."""
+"""Upkeep of the keyword index: segments are merged, and it is rebuilt beside writers; no chunk is lost or doubled."""
 
 import asyncio
 import logging

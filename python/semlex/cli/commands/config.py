@@ -47,8 +47,7 @@ def show(*, as_json: AsJson = False) -> None:
             if is_verbose() or (one["origin"] in os.environ and one["differs"]):
                 line = f"  not used: {_text(one['value'])} ({one['origin']})"
                 output.print(f"[dim]{escape(one_line(line))}[/dim]")
-    for note in settings.notes:
-        print_note(one_line(note))
+    print_note(*settings.notes)
     if not as_json:
         _print_files(settings)
     if problems:

@@ -14,7 +14,7 @@ from semlex.cli.context import MODEL, NEW, SERVER, Context, with_context
 from semlex.cli.exit_codes import OTHER, STOPPED, on_signals
 from semlex.cli.groups import group_with_default
 from semlex.cli.options import Allowed, Flags, duration, integer, read_input
-from semlex.cli.output import print_lines
+from semlex.cli.output import json_text, print_lines
 from semlex.cli.terminal import inform, messages, one_line, output
 from semlex.errors import ConfigurationError
 from semlex.types.followed import DEFAULT_COMPARE_SECONDS
@@ -141,7 +141,7 @@ def show(context: Context, job_id: JobId) -> None:
     """Show everything about a job."""
     with context.client() as client:
         found = client.job(job_id).to_dict()
-    nested = {name: json.dumps(one, ensure_ascii=False) for name, one in found.items() if isinstance(one, (dict, list))}
+    nested = {name: json_text(one) for name, one in found.items() if isinstance(one, (dict, list))}
     context.emit(found, lambda: print_lines(found | nested, 14))
 
 

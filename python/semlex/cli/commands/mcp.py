@@ -18,7 +18,7 @@ from semlex.cli.context import MODEL, OUTPUT, READER, Context, with_context
 from semlex.cli.exit_codes import STOPPED, on_signals
 from semlex.cli.options import OptionsOf, Role, integer
 from semlex.cli.output import print_note
-from semlex.cli.terminal import inform, one_line, output
+from semlex.cli.terminal import inform, output
 from semlex.errors import ConfigurationError, MissingExtraError, SemlexError
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ async def _look(client: Client, access: Access, settings: Settings) -> None:
     try:
         there = {listed.name for listed in await client.collections()}
     except SemlexError as error:
-        print_note(one_line(str(error)))
+        print_note(str(error))
         return
     for name in sorted((access.collections or frozenset()) - there):
         print_note(

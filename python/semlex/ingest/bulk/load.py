@@ -392,9 +392,11 @@ async def inspect_table(
 async def import_table(database: Database, load: VectorLoad, source: TableSource) -> TableImport:
     """Load the rows of a table; see `Collection.tables.import_table`."""
     started = time.perf_counter()
+    async with source_snapshot(database, source.url) as connection:
+        await find_table(connection, source.wanted)  # else no collection is made for it
+    indexer = await load.opened()
     async with open_table(database, source) as opened:
         report = opened.report()
-        indexer = await load.opened()
         storage = indexer.vector_storage
         if (storage, report.vector_type) == ("halfvec", "vector"):
             report.warnings.append(

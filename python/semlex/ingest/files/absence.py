@@ -6,7 +6,6 @@ import os
 import shlex
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -81,8 +80,8 @@ def why_absent(
         if looks and os.path.lexists(Path(source.root) / uri):
             return _of_file(source, uri, records, collection, limits)
     for source, uri in possible:
-        if (gone := _deletion(source, uri, records.runs)) is not None:
-            return replace(gone, text=f"{gone.text}{_suggestion(name, records)}") if uri not in gone.text else gone
+        if (gone := _deletion(source, uri, records.runs, also=_suggestion(name, records))) is not None:
+            return gone
     failed = next((run.problems[uri] for run in records.runs for _, uri in possible if uri in run.problems), None)
     if failed is not None:
         text = f"a run could not read it ({failed})"
@@ -144,14 +143,17 @@ def _problem(root: Path, uri: str, limits: FileLimits) -> FileProblem | None:
     return read if isinstance(read, FileProblem) else None
 
 
-def _deletion(source: KnownSource, uri: str, runs: Sequence[LoggedRun], *, by_name: bool = False) -> Reason | None:
-    """Return the reason if a run deleted, or may have deleted, a document."""
-    named = {uri, f"{source.name}, {uri}", f"vanished, {uri}", f"vanished, {source.name}, {uri}", source.name}
+def _deletion(
+    source: KnownSource, uri: str, runs: Sequence[LoggedRun], *, also: str = "", by_name: bool = False
+) -> Reason | None:
+    """Return the reason if a run deleted a document, or may have: then the text ends with `also`."""
+    named = {uri, f"{source.name}, {uri}", f"vanished, {uri}", f"vanished, {source.name}, {uri}"}
     for run in runs:
         when = f"{run.started_at:%Y-%m-%d %H:%M}"
         back = "put the file back and index it"
-        if run.command == "delete" and run.where in named:
-            return Reason("deleted", f"it was deleted ({when}, semlex delete: {run.where})", back)
+        if run.command == "delete" and run.where in {*named, source.name}:
+            text = f"it was deleted ({when}, semlex delete: {run.where})"
+            return Reason("deleted", text if run.where in named else text + also, back)
         if by_name or not run.deleted:
             continue
         is_of_source = run.where in ("vanished", f"vanished, {source.name}")
@@ -160,10 +162,10 @@ def _deletion(source: KnownSource, uri: str, runs: Sequence[LoggedRun], *, by_na
             text = f"the run of {when} (semlex {run.command}) deleted the documents of files that were gone"
             if not _database_alone.get():
                 text = f"the file does not exist; {text}"
-            return Reason("deleted", text, back)
+            return Reason("deleted", text + also, back)
     if not source.is_present:
         back = f"semlex index {shlex.quote(source.root)}"
-        return Reason("deleted", f"the source {source.name!r} was removed with its documents", back)
+        return Reason("deleted", f"the source {source.name!r} was removed with its documents{also}", back)
     return None
 
 

@@ -172,7 +172,7 @@ class RowWrites:
 
     async def end(self, keys: Sequence[str], changes: Sequence[Change]) -> None:
         """Remove `changes`, and the entries of rows whose stored form needs no change, from the queue."""
-        if keys or changes:
+        if changes or self._notes.claims_of(keys) or (keys and self._notes.has_problems):
             await self._database.write("settle rows", lambda c: self._settle(c, keys, changes))
 
     async def set_aside(self) -> None:

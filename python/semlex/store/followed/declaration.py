@@ -24,9 +24,9 @@ from semlex.store.followed.source import (
 )
 from semlex.store.postgres.addresses import describe_connection
 from semlex.store.postgres.roles import quoted
-from semlex.store.schema.dropping import collection_names, tables_of
+from semlex.store.schema.dropping import tables_of
 from semlex.store.schema.names import JOB_TABLE, REGISTRY_TABLES, Names
-from semlex.store.schema.registry import has_registry
+from semlex.store.schema.registry import collection_names, has_registry
 from semlex.types.followed import Changes, FollowedTable
 from semlex.validation import check_parameters, text_errors
 
@@ -170,7 +170,7 @@ async def refuse_own(connection: Connection, names: Names, wanted: FollowedTable
         return
     collections: list[str] = []
     if await has_registry(connection, names.schema):
-        collections = await collection_names(connection, names)
+        collections = await collection_names(connection, names.schema)
     is_shared = wanted.table in (*REGISTRY_TABLES, JOB_TABLE)
     if is_shared or any(tables_of(name, [wanted.table], collections, every=False) for name in collections):
         raise ConfigurationError(

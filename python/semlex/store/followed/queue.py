@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from psycopg import sql
 
 from semlex.store.jobs import storable
-from semlex.store.postgres.settings import fetch_rows
+from semlex.store.postgres.settings import fetch_rows, only_row
 from semlex.types.followed import RowProblem
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ class ChangeQueue:
 
     async def count(self, connection: Connection) -> QueueCounts:
         """Count the waiting changes, and the rows that could not be stored."""
-        [row] = await fetch_rows(
+        row = await only_row(
             connection,
             sql.SQL(
                 "SELECT count(*) FILTER (WHERE error_code IS NULL), count(*) FILTER (WHERE error_code IS NOT NULL) "

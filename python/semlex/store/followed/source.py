@@ -269,7 +269,7 @@ class SourceTable:
         return sql.SQL("t.xmin || ' ' || t.ctid")
 
     def compared(self, operator: sql.SQL, placeholders: Sequence[sql.Composable]) -> sql.Composed:
-        """Return the condition that compares a row's key with another key, such as ``>`` for the rows after it."""
+        """Return the condition that compares a row's key with another key; ``>`` selects the rows after that key."""
         # The placeholders are for the other key's `key_parts`.
         values = [
             sql.SQL("{}::text::{}").format(one, kind) for one, kind in zip(placeholders, self.key_types, strict=True)

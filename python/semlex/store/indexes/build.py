@@ -28,9 +28,9 @@ from semlex.store.indexes.choice import WantedVectorIndex, indexes_wanted, missi
 from semlex.store.indexes.estimate import MIN_BUILD_MEMORY, IndexEstimate, estimate_build
 from semlex.store.indexes.options import NoIndex, VectorIndex
 from semlex.store.indexes.partitions import PartitionedBuild, loose_indexes, whole_index
-from semlex.store.postgres.connection import Connection, is_pooled, own_connection
+from semlex.store.postgres.connection import Connection, is_pooled, own_connection, server_process
 from semlex.store.postgres.errors import QUERY_CANCELLED, translate
-from semlex.store.postgres.settings import SETTINGS, begin_writing, of_role, only_row, set_for_session, set_local
+from semlex.store.postgres.settings import SETTINGS, begin_writing, of_role, set_for_session, set_local
 from semlex.store.schema.locks import TELL_SECONDS, between_searches, lock_briefly
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ async def watched(
     if database.url is None or (tell is None and not concurrently):
         yield
         return
-    (backend,) = await only_row(connection, "SELECT pg_backend_pid()")
+    backend = await server_process(connection)
     looks = asyncio.create_task(_look(database, backend, name, tell))
     try:
         yield
@@ -331,7 +331,8 @@ class IndexBuilder:
         """Yield the only session that may build indexes concurrently; None if another process is building."""
         # A concurrent build waits for every transaction with an earlier snapshot, so it would wait for a holder of the
         # lock that reads, and for every process that waits for the lock. The holder is a connection that reads nothing,
-        # in READ COMMITTED, where a statement without bound values leaves no snapshot behind; and no process waits.
+        # in READ COMMITTED, where a statement with neither bound values nor binary results leaves no snapshot behind;
+        # and no process waits.
         database = self.database
         assert database.url is not None  # noqa: S101 - the caller has looked
         try:

@@ -12,7 +12,7 @@ from semlex.clock import SYSTEM, Clock
 from semlex.errors import ConfigurationError
 from semlex.store.indexes.catalog import MAX_INDEXED_DIMENSIONS, built_to_their_end, read_vector_indexes, value_for
 from semlex.store.indexes.options import HnswIndex, NoIndex, VectorIndex, default_lists, kind_of
-from semlex.store.postgres.settings import only_row
+from semlex.store.postgres.settings import fetch_value
 from semlex.store.query.filters import text_hash
 from semlex.store.schema.names import TableIndex
 
@@ -166,5 +166,5 @@ async def indexes_wanted(connection: Connection, collection: CollectionInfo) -> 
 async def has_rows(connection: Connection, table: sql.Identifier, rows: int) -> bool:
     """Return whether a table has at least this many rows, without counting more."""
     statement = sql.SQL("SELECT count(*) FROM (SELECT 1 FROM {} LIMIT {}) AS bounded")
-    (counted,) = await only_row(connection, statement.format(table, sql.Literal(rows)))
+    counted = await fetch_value(connection, statement.format(table, sql.Literal(rows)))
     return bool(counted >= rows)

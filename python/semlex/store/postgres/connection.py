@@ -205,7 +205,7 @@ async def look_for_pooler(connection: Connection) -> Pooling:
     # A pooler in transaction mode with a single idle session may lend the same session every time.
     served = set()
     for _ in range(POOLING_LOOKS):
-        served.add(await _session(connection))
+        served.add(await server_process(connection))
     if len(served) > 1:
         return "transaction"
     return "none" if served == {connection.info.backend_pid} else "session"
@@ -213,10 +213,10 @@ async def look_for_pooler(connection: Connection) -> Pooling:
 
 async def is_pooled(connection: Connection) -> bool:
     """Return whether a pooler is between client and server, by whether the reported process id is the real one."""
-    return await _session(connection) != connection.info.backend_pid
+    return await server_process(connection) != connection.info.backend_pid
 
 
-async def _session(connection: Connection) -> int:
+async def server_process(connection: Connection) -> int:
     """Return the process id of the server's session that runs this statement."""
     [(session,)] = await (await connection.execute("SELECT pg_catalog.pg_backend_pid()")).fetchall()
     return int(session)

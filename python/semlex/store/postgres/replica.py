@@ -14,7 +14,7 @@ from semlex.errors import ConfigurationError, ConnectionFailedError, ModelMismat
 from semlex.store.postgres.addresses import describe
 from semlex.store.postgres.connection import Connection, own_connection
 from semlex.store.postgres.database import Database
-from semlex.store.postgres.settings import fetch_rows
+from semlex.store.postgres.settings import only_row
 from semlex.types.results import ReadServer
 
 if TYPE_CHECKING:
@@ -89,12 +89,12 @@ class StandbyReads(Database):
         try:
             async with self.clock.timeout(CONNECT_SECONDS):
                 try:
-                    [(is_standby, lag_bytes, lag_seconds)] = await fetch_rows(connection, LAG)
+                    is_standby, lag_bytes, lag_seconds = await only_row(connection, LAG)
                 except psycopg.Error:
                     if connection.closed:
                         raise
                     # Some managed standbys have no such functions.
-                    [(is_standby, lag_bytes, lag_seconds)] = await fetch_rows(connection, IN_RECOVERY)
+                    is_standby, lag_bytes, lag_seconds = await only_row(connection, IN_RECOVERY)
         except TimeoutError:
             connection.pgconn.finish()
             raise psycopg.OperationalError("the replica did not answer in time") from None

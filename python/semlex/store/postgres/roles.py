@@ -11,7 +11,7 @@ import psycopg
 from psycopg import sql
 
 from semlex.errors import ConfigurationError, PrivilegeError, StoreError
-from semlex.store.postgres.settings import fetch_rows
+from semlex.store.postgres.settings import only_row
 from semlex.store.schema.names import JOB_TABLE, REGISTRY_TABLES
 from semlex.validation import check_parameters, text_errors
 
@@ -83,7 +83,7 @@ async def _membership(connection: Connection, role: str) -> tuple[str, bool | No
     """Return the login, and whether the login may take the role (None if the role does not exist)."""
     needed = "SET" if connection.info.server_version >= FIRST_WITH_SET_OPTION else "MEMBER"
     async with connection.transaction():
-        [(login, may_take)] = await fetch_rows(
+        login, may_take = await only_row(
             connection,
             "SELECT session_user::text, (SELECT pg_catalog.pg_has_role(session_user, oid, %s) "
             "FROM pg_catalog.pg_roles WHERE rolname OPERATOR(pg_catalog.=) %s)",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from psycopg import sql
 
 from semlex.errors import UnsupportedServerError
-from semlex.store.postgres.settings import fetch_rows, fetch_value
+from semlex.store.postgres.settings import fetch_rows, fetch_value, only_row
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,7 +53,7 @@ class ServerInfo:
 
 async def read_server_info(connection: Connection) -> ServerInfo:
     """Read the versions of the server and of pgvector, and whether the server accepts writes; refuse old versions."""
-    [(postgres, version, schema, read_only)] = await fetch_rows(
+    postgres, version, schema, read_only = await only_row(
         connection,
         "SELECT current_setting('server_version_num')::int / 10000, e.extversion, n.nspname, "
         "pg_is_in_recovery() OR current_setting('default_transaction_read_only')::bool "
@@ -71,7 +71,7 @@ async def read_server_info(connection: Connection) -> ServerInfo:
             "Update the package on the server, then: ALTER EXTENSION vector UPDATE;"
         )
     if pgvector is not None and pgvector < SAFE_PGVECTOR:
-        logger.warning("pgvector %s has known defects of indexes; update it to 0.8.4 or newer", version)
+        logger.warning("pgvector %s has known index defects; update it to 0.8.4 or newer", version)
     return ServerInfo(postgres, pgvector, schema, read_only)
 
 

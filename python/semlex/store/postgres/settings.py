@@ -104,7 +104,7 @@ async def server_time(connection: Connection) -> datetime:
 
 async def current_settings(connection: Connection, *, role: bool = False) -> dict[str, str]:
     """Return the present values of the settings that a write inside a caller's transaction changes."""
-    found = dict(zip(_CHANGED, await fetch_row(connection, _CURRENT_SETTINGS) or (), strict=True))
+    found = dict(zip(_CHANGED, await only_row(connection, _CURRENT_SETTINGS), strict=True))
     return found if role else {name: value for name, value in found.items() if name != "role"}
 
 
@@ -173,6 +173,7 @@ def cursor_with_times(connection: Connection) -> psycopg.AsyncCursor[Any]:
     return cursor
 
 
+# The results are binary: the portal keeps its snapshot until the next statement (see `indexes.build.is_alone`).
 async def fetch_rows(connection: Connection, statement: Query, values: Params | None = None) -> list[Any]:
     """Run a statement and return its rows as tuples; times are UTC."""
     cursor = await cursor_with_times(connection).execute(statement, values)

@@ -15,7 +15,7 @@ from psycopg import AsyncCursor, sql
 from semlex import _core
 from semlex.store.descriptions import without_line
 from semlex.store.keyword.base import MAX_TERMS
-from semlex.store.postgres.settings import cursor_with_times, only_row
+from semlex.store.postgres.settings import cursor_with_times, fetch_value
 from semlex.store.query.chunk_keys import chunk_keys, indexed_keys, is_indexed, keys_of
 from semlex.store.query.filters import Filter, with_rows
 from semlex.store.query.leg import GIVEN_KEYS, BestRows, Key, Statement, key_arrays
@@ -162,7 +162,7 @@ async def load_results(
         is_there = [hit.table not in columns.tables or hit.columns is not None for hit in results]
         rows, results = list(compress(rows, is_there)), list(compress(results, is_there))
     texts, languages = [hit.content for hit in results], [row[-1] for row in rows]
-    # All are made together when the first one is asked for.
+    # All excerpts are made together when the first one is read.
     excerpts = cache(partial(excerpts_of, query, texts, languages, collection.keyword.analyzer_for))
     for number, (hit, row) in enumerate(zip(results, rows, strict=True)):
         at = StoredPlace.of(row[PLACE_COLUMN])
@@ -331,5 +331,5 @@ async def count_chunks(connection: Connection, collection: CollectionInfo, condi
     """Return the number of chunks that pass a filter."""
     condition = await with_rows(connection, collection.names, condition)
     statement = sql.SQL("SELECT count(*) FROM {} AS c WHERE {}").format(collection.names.chunk, condition.expression)
-    (counted,) = await only_row(connection, statement, condition.parameters)
+    counted = await fetch_value(connection, statement, condition.parameters)
     return int(counted)

@@ -12,7 +12,7 @@ from psycopg import sql
 from semlex.filters.fields import MAX_PATH_PARTS, OWN, Field
 from semlex.filters.tree import OPERATORS
 from semlex.store.indexes.field_indexes import read_field_indexes
-from semlex.store.postgres.settings import only_row
+from semlex.store.postgres.settings import fetch_value, only_row
 from semlex.store.query.filters import ELEMENTS, OWN_COLUMNS, Filter, constant_path, parse_filters, value_at
 from semlex.store.query.leg import GIVEN_KEYS, Key, key_arrays
 from semlex.store.query.selection import sampled_chunks
@@ -67,7 +67,7 @@ async def count_values(
     chunks = (_CHUNKS if keys is None else _SOME_CHUNKS).format(keys=GIVEN_KEYS, chunk=names.chunk)
     values: dict[str, Any] = condition.parameters | ({} if keys is None else key_arrays(keys))
     counting = sql.SQL("SELECT count(*) FROM {} WHERE {}").format(chunks, condition.expression)
-    (counted,) = await only_row(connection, counting, values)
+    counted = await fetch_value(connection, counting, values)
     facets = {}
     for name, one in fields.items():
         beside = _BESIDE.get(one.path[0]) if one.is_own else None

@@ -15,7 +15,7 @@ from semlex.clock import SYSTEM
 from semlex.store import embedding_versions
 from semlex.store.indexes.field_indexes import is_of_field
 from semlex.store.postgres.server_info import SAFE_PGVECTOR, ServerInfo
-from semlex.store.postgres.settings import only_row, set_local
+from semlex.store.postgres.settings import fetch_value, only_row, set_local
 from semlex.store.query.filters import parse_filters
 from semlex.store.query.score_calibration import sample_vectors
 from semlex.store.query.statistics import SMALL_BYTES, is_orphaned
@@ -23,7 +23,7 @@ from semlex.store.query.vector import VectorLeg, register_vector_parameter, vect
 from semlex.store.schema import migrations
 from semlex.store.schema.migrations import collection_origin, m0001_initial, registry_origin
 from semlex.store.schema.names import JOB_TABLE, REGISTRY_TABLES, Names, oid_of, stored_in
-from semlex.store.schema.registry import last_migration
+from semlex.store.schema.registry import collection_names, last_migration
 from semlex.store.segments import tombstone_ids
 from semlex.types.checkups import Finding, of_collection
 
@@ -175,14 +175,14 @@ async def some_texts(connection: Connection, names: Names, most: int, characters
 async def is_large(connection: Connection, table: sql.Identifier) -> bool:
     """Return whether a table is too large to be read by a check."""
     statement = sql.SQL("SELECT sum(pg_catalog.pg_relation_size(l.oid)) > {} FROM {}")
-    (found,) = await only_row(connection, statement.format(sql.Literal(SMALL_BYTES), stored_in(oid_of(table))))
+    found = await fetch_value(connection, statement.format(sql.Literal(SMALL_BYTES), stored_in(oid_of(table))))
     return bool(found)
 
 
 async def tombstone_share(connection: Connection, names: Names, generation: int) -> tuple[int, int]:
     """Return how many deleted chunks the segments of a keyword index's generation hold, and how many chunks in all."""
     statement = sql.SQL("SELECT coalesce(sum(chunks), 0)::bigint FROM {} WHERE generation = %s").format(names.segment)
-    (chunks,) = await only_row(connection, statement, [generation])
+    chunks = await fetch_value(connection, statement, [generation])
     gone = sum(ids.count for ids in (await tombstone_ids(connection, names, generation)).values())
     return gone, chunks
 
@@ -389,8 +389,7 @@ async def _in_schema(connection: Connection, schema: str, only: Names | None) ->
         what = f"was made by a newer semlex (registry version {version}; this semlex knows up to {newest})"
         return [Finding("schema_newer", "error", f"schema {schema}", what, "update semlex")]
     if origin == "unreleased":
-        cursor = await connection.execute(sql.SQL("SELECT name FROM {} ORDER BY name").format(registry))
-        every = [Names(schema, name) for (name,) in await cursor.fetchall()]
+        every = [Names(schema, name) for name in await collection_names(connection, schema)]
         return [_unreleased(names) for names in every if only in (None, names)]
     cursor = await connection.execute(
         sql.SQL(

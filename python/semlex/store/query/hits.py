@@ -18,7 +18,16 @@ from semlex.store.postgres.errors import translate
 from semlex.store.query.chunk_keys import chunk_keys
 from semlex.types.display import UNSAFE
 from semlex.types.results import RANKS, SCORES, SearchResult, SearchResults
-from semlex.validation import check_parameters, check_rows, kind_errors, refuse, strings_errors, text_errors, wrong_type
+from semlex.validation import (
+    check_parameters,
+    check_rows,
+    kind_errors,
+    refuse,
+    shown,
+    strings_errors,
+    text_errors,
+    wrong_type,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -62,7 +71,7 @@ class Relation:
         unknown = [name for name in include if name not in INCLUDED]
         if unknown:
             raise ConfigurationError(
-                f"unknown column {unknown[0][:20]!r} in include; known columns: {', '.join(INCLUDED)}"
+                f"unknown column {shown(unknown[0])} in include; known columns: {', '.join(INCLUDED)}"
             )
         self.columns = COLUMNS | {name: kind for name, kind in INCLUDED.items() if name in include}
         for name in ("id", "source", "source_document", *(name for name in include if name != "metadata")):

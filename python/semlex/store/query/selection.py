@@ -112,8 +112,7 @@ def parse_boosts(boost: Boosts | None, names: Names) -> tuple[Boost, ...]:
             errors += wrong_type(place, "a pair of a filter and a factor", pair)
             continue
         filters, factor = pair
-        is_zero = [] if factor else refuse(place, "wrong_type", "a factor above 0", "0")
-        errors += number_errors(place, factor, 0, MAX_FACTOR) or is_zero
+        errors += number_errors(place, factor, above=0, maximum=MAX_FACTOR)
         try:
             condition = parse_filters(filters, names, place=place, prefix=f"boost_{number}")
         except ValidationError as error:

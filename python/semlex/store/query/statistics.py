@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
 
-from semlex.store.postgres.settings import only_row
+from semlex.store.postgres.settings import fetch_value, only_row
 from semlex.store.schema.names import Names, oid_of, stored_in
 from semlex.store.write.sources import is_present
 
@@ -55,7 +55,7 @@ async def collection_counts(connection: Connection, schema: str, collection: str
     """Count a collection's documents and chunks for a list of collections; both are None if they cannot be read."""
     names = Names(schema, collection)
     tables = _documents_and_chunks(names)
-    (are_readable,) = await only_row(
+    are_readable = await fetch_value(
         connection,
         # CASE, because a missing table has no privileges to check.
         "SELECT bool_and(CASE WHEN to_regclass(name) IS NULL THEN false "
@@ -82,6 +82,8 @@ def _row_counts(
 
 async def _evaluate(connection: Connection, parts: Mapping[str, sql.Composable]) -> dict[str, int]:
     """Return the value of each of these SQL expressions, by name, in one statement."""
+    if not parts:
+        return {}
     counts = await only_row(connection, sql.SQL("SELECT {}").format(sql.SQL(", ").join(parts.values())))
     return dict(zip(parts, counts, strict=True))
 
@@ -92,7 +94,7 @@ async def _estimates(connection: Connection, names: Names, tables: Mapping[str, 
     files = found.pop("documents", None)
     if "chunks" in found and (distinct := await _distinct_documents(connection, names, found["chunks"])) is not None:
         if files is None:
-            (files,) = await only_row(connection, sql.SQL("SELECT count(*) FROM {}").format(names.document))
+            files = await fetch_value(connection, sql.SQL("SELECT count(*) FROM {}").format(names.document))
         found["documents"] = max(files, distinct)
     return found
 
@@ -163,7 +165,7 @@ async def count_vectors(connection: Connection, collection: CollectionInfo, vers
     estimates = {} if exact else await _estimated_rows(connection, {"vectors": table})
     if estimates:
         return estimates["vectors"]
-    (counted,) = await only_row(connection, sql.SQL("SELECT count(*) FROM {}").format(table))
+    counted = await fetch_value(connection, sql.SQL("SELECT count(*) FROM {}").format(table))
     return int(counted)
 
 
@@ -206,11 +208,9 @@ TITLES = sql.SQL(
 
 async def read_own_description(connection: Connection, names: Names) -> str | None:
     """Return the description that was written for a collection; None if none was written."""
-    cursor = await connection.execute(
-        sql.SQL("SELECT description FROM {} WHERE name = %s").format(names.registry), [names.collection]
-    )
-    row = await cursor.fetchone()
-    return row[0] if row else None
+    statement = sql.SQL("SELECT description FROM {} WHERE name = %s").format(names.registry)
+    description: str | None = await fetch_value(connection, statement, [names.collection])
+    return description
 
 
 async def write_description(connection: Connection, names: Names, text: str | None) -> None:

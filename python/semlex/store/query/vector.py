@@ -114,7 +114,7 @@ _FOUND: dict[FoundName, sql.SQL] = {
         "ORDER BY n.distance, n.document_id, n.chunk_id LIMIT %(limit)s"
     ),
     # In another state these are the same rows if all are there and older than the transactions that ran at that time.
-    # That cannot be told any more when so many began since that their numbers begin again.
+    # Once so many transactions have begun that their numbers start again, this cannot be checked.
     "checked_rows": sql.SQL(
         "SELECT n.document_id, n.chunk_id, n.distance FROM (SELECT e.document_id, e.chunk_id, {distance} AS distance, "
         "count(*) OVER () AS number FROM {embedding} AS e WHERE e.ctid = ANY((SELECT CASE WHEN {file} = %(file)s::text "

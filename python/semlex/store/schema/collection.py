@@ -168,7 +168,7 @@ class CollectionInfo:
 
 
 def for_model(collection: CollectionInfo, model: EmbeddingVersion) -> CollectionInfo:
-    """Return the collection with this model's vectors in use, or with none if it has none; refuse another model."""
+    """Return the collection with this model's vectors, or without vectors if none serve yet; refuse another model."""
     versions, name = collection.versions, collection.names.collection
     own = versions.of(model.identity_key)
     if own is not None:

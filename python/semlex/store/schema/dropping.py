@@ -15,7 +15,7 @@ from semlex.store.query.health import TABLES
 from semlex.store.schema.locks import LOCK_TIMEOUT, SETUP_LOCK, between_searches, lock_briefly
 from semlex.store.schema.migrations import collection_origin
 from semlex.store.schema.names import FOLLOWED_TABLE, JOB_TABLE, REGISTRY_TABLES, Names
-from semlex.store.schema.registry import has_registry
+from semlex.store.schema.registry import collection_names, has_registry
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +39,7 @@ async def drop_collection(database: Database, names: Names) -> bool:
         await connection.execute("SELECT pg_advisory_xact_lock(%s)", [SETUP_LOCK])
         if not await has_registry(connection, names.schema):
             return False
-        collections = await collection_names(connection, names)
+        collections = await collection_names(connection, names.schema)
         row = await fetch_row(
             connection,
             sql.SQL(
@@ -69,7 +69,7 @@ async def drop_collection(database: Database, names: Names) -> bool:
         if tables:
             dropped = sql.SQL(", ").join(sql.Identifier(names.schema, table) for table in tables)
             await connection.execute(sql.SQL("DROP TABLE {}").format(dropped))
-        if JOB_TABLE in found:  # jobs would fail, or fill a new collection of the same name
+        if JOB_TABLE in found:  # otherwise its jobs would fail, or fill a new one
             cancel = sql.SQL("UPDATE {} SET {} WHERE collection = %(collection)s AND state IN ('queued', 'running')")
             values = {"collection": names.collection, "now": await server_time(connection)}
             await connection.execute(cancel.format(job_table(names.schema), CANCELLING), values)
@@ -80,11 +80,6 @@ async def drop_collection(database: Database, names: Names) -> bool:
     for name in watched:
         await remove_triggers(database, names, name)
     return is_dropped
-
-
-async def collection_names(connection: Connection, names: Names) -> list[str]:
-    """Return the names of all collections of a schema."""
-    return [name for (name,) in await fetch_rows(connection, sql.SQL("SELECT name FROM {}").format(names.registry))]
 
 
 def tables_of(collection: str, tables: Sequence[str], collections: Sequence[str], *, every: bool) -> list[str]:

@@ -115,10 +115,10 @@ def no_such_collection(name: str, known: Sequence[str]) -> CollectionNotFoundErr
     return CollectionNotFoundError(f"collection {name!r} does not exist here{meant} collections: {shortened(known)}")
 
 
-def shortened(names: Sequence[str]) -> str:
+def shortened(names: Sequence[str], most: int = SHOWN_NAMES) -> str:
     """Return the first names of a list, and how many more it has."""
-    more = f", and {len(names) - SHOWN_NAMES:,} more" if len(names) > SHOWN_NAMES else ""
-    return (", ".join(names[:SHOWN_NAMES]) or "none") + more
+    more = f", and {len(names) - most:,} more" if len(names) > most else ""
+    return (", ".join(names[:most]) or "none") + more
 
 
 logger = logging.getLogger("semlex")

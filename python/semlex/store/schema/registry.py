@@ -141,10 +141,15 @@ async def _checked_registry(connection: Connection, schema: str, version: int, f
         raise newer_tables(f"the registry of schema {schema!r}", version, len(migrations.REGISTRY))
     if origin != "unreleased":
         return version
-    statement = sql.SQL("SELECT name FROM {} ORDER BY name").format(sql.Identifier(schema, "collection"))
-    if names := [name for (name,) in await fetch_rows(connection, statement)]:
+    if names := await collection_names(connection, schema):
         raise unreleased_registry(schema, names)
     return 0
+
+
+async def collection_names(connection: Connection, schema: str) -> list[str]:
+    """Return the names of all collections of a schema, sorted."""
+    statement = sql.SQL("SELECT name FROM {} ORDER BY name").format(sql.Identifier(schema, "collection"))
+    return [name for (name,) in await fetch_rows(connection, statement)]
 
 
 async def find(connection: Connection, names: Names) -> tuple[CollectionInfo, int] | None:

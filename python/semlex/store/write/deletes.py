@@ -9,7 +9,7 @@ from uuid import UUID
 from psycopg import sql
 
 from semlex.store.embedding_versions import stored_versions
-from semlex.store.postgres.settings import fetch_row, fetch_rows, fetch_value
+from semlex.store.postgres.settings import fetch_row, fetch_rows, fetch_value, only_row
 from semlex.store.query.filters import Filter, is_of_document
 from semlex.store.query.leg import Key, key_arrays
 from semlex.store.write.copy import ids_of
@@ -132,7 +132,7 @@ async def _forget_empty(
 async def count_selection(connection: Connection, collection: CollectionInfo, selection: Selection) -> tuple[int, int]:
     """Return the numbers that `delete_selection` would return, without deleting."""
     names = collection.names
-    [(chunks, documents)] = await fetch_rows(
+    chunks, documents = await only_row(
         connection,
         sql.SQL(
             "SELECT coalesce(sum(hits), 0)::int8, count(*) FILTER (WHERE hits = chunks) FROM "

@@ -48,7 +48,7 @@ class SourceInfo:
         root: The folder's absolute path; of a followed table its schema and name.
         documents: Number of its documents.
         chunks: Number of their chunks.
-        updated_at: When the folder was last indexed or moved, or the table was first followed, in UTC.
+        updated_at: When the folder was last indexed or moved, or when semlex began to follow the table, in UTC.
     """
 
     name: str

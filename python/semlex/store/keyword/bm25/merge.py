@@ -18,7 +18,7 @@ from semlex import _core
 from semlex.errors import SemlexError, StoreError
 from semlex.store.keyword.bm25.segments import NewSegment, Source, posting_rows, write_segments
 from semlex.store.postgres.errors import LOCK_NOT_AVAILABLE
-from semlex.store.postgres.settings import only_row, set_local
+from semlex.store.postgres.settings import fetch_value, set_local
 from semlex.store.segments import (
     SEGMENT_CHUNKS,
     check_manifest,
@@ -149,7 +149,7 @@ async def merge_once(
     async def work(connection: Connection) -> MergeStep:
         # A limit of the role is for statements that others wait for, not for this.
         await set_local(connection, statement_timeout=0)
-        (is_mine,) = await only_row(connection, "SELECT pg_try_advisory_xact_lock(%s)", [merging_lock(collection)])
+        is_mine = await fetch_value(connection, "SELECT pg_try_advisory_xact_lock(%s)", [merging_lock(collection)])
         if not is_mine:
             return MergeStep(done=False, busy=True)
         state = await read_state(connection, collection)

@@ -11,7 +11,7 @@ from psycopg import sql
 
 from semlex import _core
 from semlex.errors import AnalyzerVersionError, DamagedSegmentError
-from semlex.store.postgres.settings import only_row
+from semlex.store.postgres.settings import fetch_value
 from semlex.store.query.leg import Statement
 from semlex.store.write.copy import copy_rows
 
@@ -169,7 +169,7 @@ async def posting_rows(connection: Connection, names: Names, segment: UUID) -> l
 async def check_row_keys(connection: Connection, names: Names, generation: int) -> None:
     """Refuse an index of which posting rows are lost or have other keys than when they were written."""
     statement = sql.SQL("SELECT count(*) FROM {} AS s WHERE generation = %s AND {}")
-    (lost,) = await only_row(connection, statement.format(names.segment, rows_differ(names)), [generation])
+    lost = await fetch_value(connection, statement.format(names.segment, rows_differ(names)), [generation])
     refuse_lost_rows(lost)
 
 

@@ -216,7 +216,7 @@ def default_folder() -> Path:
 
 
 def resolved_folder(folder: Path | None) -> Path:
-    """Return a folder's absolute path without symbolic links; None is the default folder."""
+    """Return a folder's absolute path without symbolic links; None: the default one. Refuse control characters."""
     given = os.fspath(default_folder() if folder is None else folder)
     # The system's calls refuse a NUL with an error of their own, so the path is checked first.
     resolved = given if "\0" in given else os.path.realpath(given)

@@ -68,8 +68,8 @@ def _start_keeper(folder: Path, seconds: float, since: float) -> bool:
         return False
     ready, tell = os.pipe()
     try:
-        # At its end the pipe is readable, too: a keeper that could not start writes nothing.
         is_launched = _launch(folder, seconds, since, tell)
+        # At its end the pipe is readable, too: a keeper that could not start writes nothing.
         return bool(is_launched and select.select([ready], [], [], READY_SECONDS)[0] and os.read(ready, 1))
     finally:
         os.close(ready)
