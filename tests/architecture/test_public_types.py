@@ -19,7 +19,7 @@ from semlex.retriever import synchronous
 
 ROOT = Path(semlex.__file__).parent.parent.parent
 # Any is the truth of JSON and of rows of any library; it hides nothing of coroutines, arrays, integers, connections.
-# (numpy before 2.2 has no types of shapes)
+# ndarray[Any, ...]: numpy before 2.2 has no types of shapes.
 HARMLESS = (
     "Coroutine[Any, Any, ", "AsyncGenerator[Any, ", "tuple[Any, ...]", "dtype[Any]", "ndarray[Any, ",
     "numpy.integer[Any]", "Connection[Any]", "ConnectionPool[Any]", "dict[str, Any]", "Mapping[str, Any]",

@@ -22,9 +22,11 @@ from semlex.types.queries import DEFAULT_TOP_K
 from tests.support.http_server import FixedSettings, settings_for
 
 ids = [offer.name for offer in OFFERS]
-# Argument of a tool -> that of its operation, if they differ; and arguments that only tools have.
-RENAMED = {"chunk_id": "ids", "folder": "paths"}
-OWN = {"collection", "start", "background", "job_id"}
+# Tool -> argument of the tool -> that of its operation, if they differ; and arguments that only the tool has.
+RENAMED = {"get_chunk": {"chunk_id": "ids"}, "index_folder": {"folder": "paths"}}
+OWN = {
+    "get_chunk": {"start"}, "get_document": {"start"}, "job_status": {"job_id"}, "index_folder": {"background"},
+}  # fmt: skip
 # Name, description and arguments of all of them: every conversation pays for these.
 MAX_READING_TOKENS = 2_000
 
@@ -69,9 +71,11 @@ async def test_tools_have_the_arguments_of_their_operations_and_say_what_they_ar
         method = OPERATIONS[offer.operations[0]].method
         signature = inspect.signature(method).parameters
         arguments = signature.keys() | ({} if (options := unpacked(method)) is None else declared(options)).keys()
-        assert {RENAMED.get(name, name) for name in given} - OWN <= arguments
+        names = RENAMED.get(offer.name, {})
+        own = {"collection"} | OWN.get(offer.name, set())
+        assert {names.get(name, name) for name in given} - own <= arguments
         for name, schema in given.items():
-            argument = signature.get(RENAMED.get(name, name))
+            argument = signature.get(names.get(name, name))
             if argument is None or argument.kind is argument.VAR_POSITIONAL:
                 continue
             is_needed = name in tool.input_schema.get("required", ())

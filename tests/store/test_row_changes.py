@@ -1,4 +1,4 @@
-"""Changes of followed tables: triggers queue the keys of changed rows, and the queue agrees with a plain model of it."""
+"""Changes of followed tables: triggers queue the keys of changed rows, and the queue agrees with a plain model."""
 
 import asyncio
 from contextlib import asynccontextmanager, suppress

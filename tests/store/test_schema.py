@@ -191,8 +191,8 @@ async def test_a_hostile_schema_in_front_of_the_search_path_is_not_called(databa
     ],
 )
 async def test_versions_below_the_floor_are_refused(postgres, version, refused, monkeypatch):
-    found = AsyncMock(return_value=[(postgres, version, "public", False)])  # of a server of those versions
-    monkeypatch.setattr("semlex.store.postgres.server_info.fetch_rows", found)
+    found = AsyncMock(return_value=(postgres, version, "public", False))  # of a server of those versions
+    monkeypatch.setattr("semlex.store.postgres.server_info.only_row", found)
     connection = AsyncMock()
     if refused is None:
         info = await read_server_info(connection)

@@ -31,5 +31,5 @@ def parted(words):
 
 
 def parse(name, words):
-    """Lets a command read its words; what options set for a command ends with it."""
+    """Parses words with a command, in a context of its own."""
     copy_context().run(TREE[name].make_context, name, words, **NAMES_OF_HELP)

@@ -38,7 +38,6 @@ KNOWN = (
 LATERAL = "LATERAL over a distributed table"
 CHANGING_WITH = "a WITH query changes a distributed table"
 PLACES = "rows of a distributed table by their place (ctid), which is another on each server"
-Query = exp.Select | exp.Insert | exp.Update | exp.Delete
 
 
 def is_distributed(table):

@@ -2,13 +2,11 @@
 
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
 from uuid import UUID
 
 import psycopg
 from psycopg import sql
 
-Key = Literal["int", "uuid", "text", "composite"]
 KEYS = {"int": ("id",), "uuid": ("id",), "text": ("id",), "composite": ("tenant_id", "slug")}
 RELATIONS = ("table", "partitioned", "view", "materialized view")
 WAYS = {

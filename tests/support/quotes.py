@@ -11,7 +11,6 @@ WORDS = [
     "snake_case", "“quoted”", "(bracket)", "end.", "stop,", "semi;", "co\xadoperate",
 ]  # fmt: skip
 MISSING = ("zebra", "quagga", "okapi", "tapir")
-KINDS = ("exact", "normalised", "altered", "not found", "unknown source")
 
 
 def passage(random, words=60):

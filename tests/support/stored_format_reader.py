@@ -13,8 +13,6 @@ MAX_CODE_BITS = 12
 MAX_LIMIT = 2**22
 END = 0xFF
 
-# A range of ids: the first and the last.
-Ranges = list[tuple[int, int]]
 # Ordinal (or, of a whole segment, id) and frequency of each chunk.
 Postings = list[tuple[int, int]]
 

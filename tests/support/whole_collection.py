@@ -67,6 +67,6 @@ def check_searches(url, collection, store, folder, chance):
         hits = store.search(word, 10, mode="keyword")
         assert len(hits) == stored[text]
         assert all(word in hit.content for hit in hits)
-    hits = store.search("key shutter zenith", 10)
-    assert hits.warnings == []
-    assert len(hits) == min(10, store.count())
+    hits, count = store.search("key shutter zenith", 10), store.count()
+    assert hits.warnings == ([] if count else ["the collection is empty"])  # a kill may leave only its tables
+    assert len(hits) == min(10, count)

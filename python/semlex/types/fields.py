@@ -121,6 +121,10 @@ class FieldSummaries(list[FieldSummary]):
         left_out: How many fields of the metadata are not in the list, because there are too many.
     """
 
+    chunks: int
+    are_all: bool
+    left_out: int
+
     def __init__(
         self, fields: list[FieldSummary] | tuple[FieldSummary, ...] = (), *, chunks: int, are_all: bool, left_out: int
     ) -> None:

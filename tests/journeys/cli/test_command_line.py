@@ -248,9 +248,11 @@ def test_ctrl_c_is_told_once(handbook, monkeypatch, method, arguments, told):
 
 
 def search_into(stdout, shell, *arguments):
-    """A fresh process, which writes what it holds back when it ends."""
+    """Runs a search in a fresh process, which flushes its buffered output when it ends."""
     command = [sys.executable, "-m", "semlex", "search", *arguments]
-    return subprocess.run(command, env=shell.environment, stdout=stdout, stderr=subprocess.PIPE, text=True, check=False)
+    return subprocess.run(
+        command, env=shell.environment, cwd=shell.folder, stdout=stdout, stderr=subprocess.PIPE, text=True, check=False
+    )
 
 
 @pytest.mark.slow

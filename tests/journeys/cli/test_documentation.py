@@ -9,7 +9,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 import tomllib
 from collections import Counter
 from contextlib import ExitStack
@@ -43,7 +42,7 @@ from tests.support.documented_programs import (
     run_documented,
 )
 from tests.support.embedded_servers import configure
-from tests.support.folders import ROOT, TEMPORARY, documentation
+from tests.support.folders import ROOT, documentation, new_open_folder
 from tests.support.settings_forms import world
 from tests.support.shell import run_here
 from tests.support.waiting import until
@@ -65,16 +64,12 @@ NOT_RUN = (
 @pytest.fixture(scope="module")
 def running(make_server_folder):
     """An embedded server that goes on running between examples."""
-    folder = Path(tempfile.mkdtemp(prefix="semlex-test-", dir=TEMPORARY))
-    folder.chmod(0o711)
-    try:
+    with new_open_folder() as folder:
         configure(make_server_folder(folder / "postgres"), fsync="off")
         with EmbeddedServer(folder / "postgres") as server:
             with psycopg.connect(make_conninfo(server.url, dbname="template1"), autocommit=True) as connection:
                 connection.execute(f"CREATE DATABASE untouched TEMPLATE {DATABASE}")
             yield server
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture

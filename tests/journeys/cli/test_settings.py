@@ -1,4 +1,4 @@
-"""Settings: their order, which ones a cloned folder may have, errors in them, and ``semlex config`` without secrets."""
+"""Settings: precedence, trust in a folder's files, error messages; ``semlex config`` shows no secret."""
 
 from __future__ import annotations
 

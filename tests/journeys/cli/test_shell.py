@@ -185,7 +185,7 @@ IN_HANDBOOK = ("-c", "handbook")
 
 @pytest.fixture
 def indexed(handbook):
-    """The same, if only the collection names no model."""
+    """The same without SEMLEX_EMBEDDING_MODEL: only the stored collection says that it uses no model."""
     del handbook.environment["SEMLEX_EMBEDDING_MODEL"]
     return handbook
 

@@ -101,7 +101,7 @@ def test_chunks_are_deleted_by_name_source_and_filter_and_with_their_files(semle
     assert "agree with --yes" in semlex("delete", "--vanished", code=2).stderr  # nobody answers
     follow(semlex, told, "delete --source", "--yes")
     assert "gone" not in semlex("index", "docs").stderr
-    # It never existed; a run that deleted all of a source could have deleted it.
+    # A name that never existed still gets a suggestion after documents were deleted.
     assert "did you mean guide/c.md?" in semlex("delete", "guide/cc.md", code=2).stderr
 
 

@@ -207,7 +207,7 @@ async def test_too_few_judgements_are_refused(url, queries, judgements, told):
 
 async def test_without_cosines_there_is_nothing_to_learn(database_url, url):
     async with PostgreSQLRetriever(url, "none", collection=NAME) as words:
-        with pytest.raises(ConfigurationError, match="model is not open"):
+        with pytest.raises(ConfigurationError, match="has no vectors or their embedding model is not open"):
             await calibrate(words, *judged())
     async with PostgreSQLRetriever(
         database_url, HashEmbedder(8), collection="far", distance="l2", use_reranking=False
