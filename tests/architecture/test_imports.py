@@ -30,7 +30,7 @@ RULE = """
     options
     types
     filters lru_cache
-    validation json_values forks telemetry
+    validation json_values whole_file forks telemetry
     errors clock
     rule_messages _core
 """

@@ -207,8 +207,7 @@ async def test_a_late_search_does_not_undo_what_the_user_does_next(database_url)
             await connection.execute("INSERT INTO own VALUES (2)")
         async with connection.transaction():
             searching = asyncio.create_task(database.read("search", slow, deadline=LIMIT))
-            sleeping = "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND pid = %s"
-            await eventually(lambda: execute(database_url, sleeping, [connection.info.backend_pid]))
+            await until_asleep(connection, database_url)
             searching.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await searching
@@ -446,11 +445,16 @@ async def test_others_run_while_it_waits_and_beside_a_task_that_never_waits(conn
             await connection.wait(ended())
 
 
+async def until_asleep(connection, url):
+    """Waits until the server runs a statement of the connection that sleeps."""
+    text = "SELECT 1 FROM pg_stat_activity WHERE pid = %s AND wait_event = 'PgSleep'"
+    await eventually(lambda: execute(url, text, [connection.info.backend_pid]))
+
+
 async def sleeping(connection, url):
     """A statement that the server has begun, and that takes long."""
     task = asyncio.ensure_future(connection.execute("SELECT pg_sleep(600)"))
-    text = "SELECT 1 FROM pg_stat_activity WHERE pid = %s AND wait_event = 'PgSleep'"
-    await eventually(lambda: execute(url, text, [connection.info.backend_pid]))
+    await until_asleep(connection, url)
     return task
 
 

@@ -416,7 +416,6 @@ def test_a_hostile_or_damaged_file_stops_nothing(tmp_path):
     assert skipped.by_reason() == {"ignored": {"out/": 2}}
 
 
-NAMES = ("a", "b", "c.md", "d.txt")
 KNOWN = """a b/ *.md !c.md /a a/b **/b a/** d.t?t #no [cd].md * !a/ !*/ */ a*b ** a/**/d.txt **/a/** a/**/ */b/*.md
 c.m\\d [!c].md [^d].txt [b-d].md [d-b].md []c].md [[:alpha:]].md [c [[:no:]].md \\!a \\"""
 # A slash in brackets is not among them: git reads it as a character, which no name has.

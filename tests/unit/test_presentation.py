@@ -296,7 +296,7 @@ def test_editors_and_paths(monkeypatch, tmp_path):
             editor.open_hit(hits, place)
     for named, said in (
         ("", "export EDITOR=vim"),
-        ("'vim", "a quote is not closed"),
+        ("'vim", "close the quote"),
         ("false", "ended with exit code 1"),
     ):
         monkeypatch.setenv("EDITOR", named)

@@ -79,7 +79,7 @@ def _editor() -> list[str]:
     try:
         words = shlex.split(named)
     except ValueError:
-        raise ConfigurationError("EDITOR cannot be read as a command: a quote is not closed in it") from None
+        raise ConfigurationError("EDITOR cannot be read as a command: close the quote in it") from None
     if not words:
         raise ConfigurationError("name your editor to open hits in: export EDITOR=vim (nano, emacs, 'code --wait', …)")
     return words

@@ -143,7 +143,7 @@ def print_report(report: IndexReport) -> None:
     for source, count in report.vanished.items():
         gone = "is gone; its chunks" if count == 1 else "are gone; their chunks"
         remedy = f"semlex delete --source {shlex.quote(source)} --vanished"
-        print_note(f"{counted(count, 'file')} of {one_line(source)} {gone} can be found until deleted: {remedy}")
+        print_note(f"{counted(count, 'file')} of {source} {gone} can be found until deleted: {remedy}")
     print_notes(report)
 
 

@@ -12,16 +12,15 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import random
 import re
-import tempfile
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from semlex.errors import ConfigurationError
 from semlex.types.documents import Document
 from semlex.validation import check_range
+from semlex.whole_file import whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -228,8 +227,10 @@ class JudgementFolder:
         rows = [f"{query}\t{one}\t{value}" for query, own in judgements.items() for one, value in own.items()]
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            _replace(self.path / QUERIES_FILE, [f"{query}\t{text}" for query, text in queries.items()])
-            _replace(self.path / QRELS_FILE, [HEADER, *rows])
+            with whole_file(self.path / QUERIES_FILE) as file:
+                file.writelines(f"{query}\t{text}\n" for query, text in queries.items())
+            with whole_file(self.path / QRELS_FILE) as file:
+                file.writelines(f"{line}\n" for line in (HEADER, *rows))
         except OSError as error:
             reason = error.strerror or type(error).__name__
             raise ConfigurationError(f"{self.path} cannot be written: {reason}") from None
@@ -261,15 +262,3 @@ def is_column(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return text != "" and text == text.strip() and not any(mark in text for mark in "\t\r\n")
-
-
-def _replace(path: Path, lines: list[str]) -> None:
-    """Write a file atomically: readers see the old one or the new one."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as stream:
-            stream.writelines(f"{line}\n" for line in lines)
-        os.replace(name, path)  # noqa: PTH105 - of two texts
-    except BaseException:
-        os.unlink(name)  # noqa: PTH108 - likewise
-        raise

@@ -10,21 +10,22 @@ import os
 import re
 import secrets
 import shlex
-import stat
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from semlex.errors import ConfigurationError, SemlexError
 from semlex.options.declare import Rights
 from semlex.settings.sources import file_stamp
 from semlex.store.schema.names import checked_identifier
 from semlex.types.documents import utc_now
+from semlex.whole_file import whole_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 if sys.platform != "win32":
     import fcntl
@@ -161,34 +162,13 @@ class TokenFile:
             rows[caller.name] = row | ends
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            # Made with rights for its owner alone, and put in place as a whole.
-            number, new = tempfile.mkstemp(prefix=self.path.name, dir=self.path.parent)
-            try:
-                with os.fdopen(number, "w", encoding="utf-8") as file:
-                    json.dump({"tokens": rows}, file, indent=1)
-                    file.write("\n")
-                    _keep_owner(file.fileno(), self.path)
-                Path(new).replace(self.path)
-            except BaseException:
-                Path(new).unlink()
-                raise
+            with whole_file(self.path) as file:
+                json.dump({"tokens": rows}, file, indent=1)
+                file.write("\n")
         except OSError as error:
             raise ConfigurationError(
                 f"token file {self.path} cannot be written: {error.strerror}; give another path"
             ) from None
-
-
-def _keep_owner(number: int, path: Path) -> None:
-    """Give a new file the owner, group and rights of the one that it replaces."""
-    # If root adds a token, the server must still be able to read the file; it would go on with the old tokens.
-    try:
-        old = path.stat()
-    except FileNotFoundError:
-        return
-    new = os.fstat(number)
-    if (old.st_uid, old.st_gid) != (new.st_uid, new.st_gid):
-        os.fchown(number, old.st_uid, old.st_gid)
-    os.fchmod(number, stat.S_IMODE(old.st_mode))
 
 
 def _token(name: str, row: Any) -> Token:

@@ -13,7 +13,6 @@ import hashlib
 import json
 import os
 import re
-import tempfile
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from typing import Any
 import platformdirs
 
 from semlex.errors import ConfigurationError
+from semlex.whole_file import whole_file
 
 FOLDER_FILE = "semlex.toml"
 PROJECT_FILE = "pyproject.toml"
@@ -228,11 +228,8 @@ def _write_trusted(places: dict[str, str]) -> None:
     path = trust_file()
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # A new file, readable by its owner alone, is moved into place, so that nobody reads half of a list.
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
+        with whole_file(path) as file:
             json.dump(places, file, indent=2, sort_keys=True)
-        Path(name).replace(path)
     except OSError as error:
         raise ConfigurationError(
             f"{path} cannot be written: {error.strerror}; let {OWN_FILE_VARIABLE} name a settings file elsewhere"

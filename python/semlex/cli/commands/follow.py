@@ -168,4 +168,4 @@ def _print_troubles(status: FollowedStatus) -> None:
         again = "" if problem.due_at is None else f"; next try at {problem.due_at:%Y-%m-%d %H:%M} UTC"
         print_note(f"{name}/{problem.key} is not stored: {problem.message} ({problem.code}){again}")
     if status.failed > SHOWN_PROBLEMS:
-        print_note(f"{counted(status.failed, 'row')} of {one_line(name)} are not stored; --json lists the first 100")
+        print_note(f"{counted(status.failed, 'row')} of {name} are not stored; --json lists the first 100")
