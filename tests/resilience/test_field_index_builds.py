@@ -14,20 +14,16 @@ from semlex.store.indexes.options import NoIndex
 from semlex.store.query.health import find_problems
 from semlex.store.schema.locks import TABLE_SECONDS, TELL_SECONDS
 from semlex.types.documents import Document
+from tests.resilience.test_index_builds import retriever_of
 from tests.support.databases import execute
 from tests.support.index_builds import held_build
 from tests.support.manual_clock import ManualClock
-from tests.support.retrievers import opened
+from tests.support.retrievers import filled
 from tests.support.waiting import eventually
 
-WRITE = "UPDATE semlex.built_chunk SET summary = summary"
+TEXTS = [Document("a text", {"year": row}, id=str(row)) for row in range(50)]
 
-
-retriever_of = partial(opened, model="none", collection="built", keyword="none")
-
-
-async def fill(retriever, rows=50):
-    await retriever.add_documents([Document("a text", {"year": row}, id=str(row)) for row in range(rows)])
+filled_with = partial(filled, texts=TEXTS, model="none", collection="built", keyword="none")
 
 
 async def year(retriever):
@@ -37,10 +33,9 @@ async def year(retriever):
 
 async def test_writers_go_on_while_an_index_is_built(database_url, caplog):
     clock = ManualClock()
-    async with retriever_of(database_url, clock=clock) as retriever, asyncio.timeout(120):
-        await fill(retriever)
+    async with filled_with(database_url, clock=clock) as retriever, asyncio.timeout(120):
         async with await psycopg.AsyncConnection.connect(database_url) as writer:
-            await writer.execute(WRITE)
+            await writer.execute("UPDATE semlex.built_chunk SET summary = summary")
             task = asyncio.create_task(retriever.fields.add("year", "number"))
             await held_build(database_url, "semlex.built_chunk")
             await retriever.add_documents([Document("more", {"year": 2000}, id="more")])
@@ -63,8 +58,7 @@ FIELD_INDEX = """
 
 @pytest.mark.parametrize(("partitions", "table"), [(0, "built_chunk"), (2, "built_chunk_p0")])
 async def test_an_ended_build_is_shown_and_built_again(database_url, partitions, table):
-    async with retriever_of(database_url, partitions=partitions) as retriever, asyncio.timeout(120):
-        await fill(retriever)
+    async with filled_with(database_url, partitions=partitions) as retriever, asyncio.timeout(120):
         async with (
             await psycopg.AsyncConnection.connect(database_url) as writer,
             await psycopg.AsyncConnection.connect(database_url, autocommit=True) as other,
@@ -89,8 +83,7 @@ async def test_an_ended_build_is_shown_and_built_again(database_url, partitions,
 
 
 async def test_another_build_is_not_waited_for(database_url):
-    async with retriever_of(database_url) as retriever, asyncio.timeout(60):
-        await fill(retriever)
+    async with filled_with(database_url) as retriever, asyncio.timeout(60):
         async with await psycopg.AsyncConnection.connect(database_url) as other:
             await other.execute("SELECT pg_advisory_xact_lock(%s)", [building_lock(retriever.info)])
             built = await retriever.fields.add("year", "number")
@@ -99,8 +92,7 @@ async def test_another_build_is_not_waited_for(database_url):
 
 
 async def test_behind_a_transaction_pooler_writers_wait(database_url):
-    async with TransactionPooler(database_url, 3) as pooler, retriever_of(pooler.address) as retriever:
-        await fill(retriever)
+    async with TransactionPooler(database_url, 3) as pooler, filled_with(pooler.address) as retriever:
         built = await retriever.fields.add("year", "number")
         assert len(built) == 1
         assert ["pooler" in warning for warning in built.warnings] == [True]
@@ -114,11 +106,10 @@ async def test_searches_pass_by_whoever_waits_to_drop_something(database_url, mo
     """Beside a backup, which reads all tables in one long transaction."""
     clock = ManualClock()
     async with (
-        opened(database_url, collection="built", keyword="none", clock=clock) as retriever,
-        opened(database_url, collection="built", keyword="none") as reader,
+        filled_with(database_url, model=8, clock=clock) as retriever,
+        retriever_of(database_url, model=8) as reader,
         await psycopg.AsyncConnection.connect(database_url) as backup,
     ):
-        await fill(retriever)
         await retriever.indexes.create()
         await retriever.fields.add("year", "number")
         calls = {
