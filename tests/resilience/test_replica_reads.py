@@ -5,7 +5,7 @@ import random
 import re
 import socket
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 
 import pytest
@@ -21,11 +21,10 @@ from semlex.store.postgres.database import DEADLINE_GRACE_SECONDS, Database
 from semlex.store.postgres.replica import Replica, StandbyReads
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
-from semlex.types.results import ReadServer, SearchResults
+from semlex.types.results import ReadServer
 from tests.resilience.test_standby import Following
 from tests.support.compared_searches import compare, many, told
 from tests.support.databases import execute
-from tests.support.folders import new_open_folder
 from tests.support.keyword_index import check_index
 from tests.support.manual_clock import ManualClock
 from tests.support.retrievers import ids_of, opened, sync_opened
@@ -38,11 +37,13 @@ END_SESSIONS = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid
 reading = partial(opened, model=16, read_from="replica")
 
 
-@pytest.fixture
-def pair_alone(make_server_folder):
-    """One that the test may end."""
-    with new_open_folder() as folder, replicated(folder, make_server_folder) as pair:
-        yield pair
+@asynccontextmanager
+async def reading_of(pair, collection, count=40, **options):
+    """Both servers of a pair with so many documents in a collection, which the standby has as well."""
+    async with reading(pair.both(), collection=collection, **options) as both:
+        await both.add_documents(many(count))
+        await pair.catch_up()
+        yield both
 
 
 @contextmanager
@@ -55,17 +56,19 @@ def paused(pair):
         execute(pair.standby, "SELECT pg_wal_replay_resume()")
 
 
-def of_replica(found):
-    assert found.read_from.kind == "replica", found.read_from
+def of_replica(found, count=None):
+    """The standby that answered, with so many hits."""
+    assert (found.read_from.kind, found.read_from.reason) == ("replica", None)
+    assert count is None or len(found) == count
     return found.read_from
 
 
-def of_primary(found):
-    """Why the primary answered."""
+def of_primary(found, count=None):
+    """Why the primary answered, with so many hits."""
     assert found.read_from.kind == "primary", found.read_from
     assert found.read_from.lag_seconds is None
-    if isinstance(found, SearchResults):
-        assert any("the primary answered instead of a replica" in one for one in found.warnings)
+    assert count is None or len(found) == count
+    assert any("the primary answered instead of a replica" in one for one in found.warnings)
     return found.read_from.reason
 
 
@@ -75,11 +78,7 @@ async def test_reads_are_on_the_standby_and_writes_on_the_primary(pair):
         await both.delete([f"d{number}" for number in range(50, 100)])
         assert "hnsw_1" in await both.indexes.create()
         await pair.catch_up()
-
-        def check(found):
-            assert of_replica(found).reason is None
-
-        await compare(both, primary, check)
+        await compare(both, primary, of_replica)
         assert (await primary.search("cat")).read_from is None
         explained = await both.search("key rotation", explain=True)
         of_replica(explained)
@@ -93,9 +92,7 @@ async def test_reads_are_on_the_standby_and_writes_on_the_primary(pair):
 
 async def test_what_is_not_replayed_yet_is_missing_and_the_lag_says_so(pair, monkeypatch):
     monkeypatch.setattr(replica, "LOOK_SECONDS", 0.0)
-    async with reading(pair.both(), collection="lag") as both, opened(pair.primary, 16, collection="lag") as primary:
-        await both.add_documents(many(40))
-        await pair.catch_up()
+    async with reading_of(pair, "lag") as both, opened(pair.primary, 16, collection="lag") as primary:
         assert of_replica(await both.search("cat")).lag_seconds == 0.0
         with paused(pair):
             await both.add_documents([Document("a zebra", id="zebra")])
@@ -111,9 +108,7 @@ async def test_what_is_not_replayed_yet_is_missing_and_the_lag_says_so(pair, mon
             # A whole collection is missing: the primary has it.
             async with reading(pair.both(), collection="unseen") as new:
                 await new.add_documents(many(10))
-                found = await new.search("cat", 10)
-                assert len(found) == 10
-                assert of_primary(found)
+                assert of_primary(await new.search("cat", 10), 10)
                 assert await new.count() == 10
         await pair.catch_up()
         found = await both.search("zebra", 1, mode="keyword")
@@ -129,24 +124,18 @@ async def test_a_replica_far_behind_is_worth_a_warning():
 
 async def test_a_changed_model_is_found_on_a_standby_that_lacks_it(pair):
     """The new vectors are not there yet: the primary answers, and writes go on with the new model."""
-    async with reading(pair.both(), collection="moved") as both:
-        await both.add_documents(many(40))
-        await pair.catch_up()
+    async with reading_of(pair, "moved") as both:
         of_replica(await both.search("yellow fruit"))
         with paused(pair):
             await both.embeddings.change(HashEmbedder(24))
             async with reading(pair.both(), model=HashEmbedder(24), collection="moved") as new:
-                found = await new.search("yellow fruit")
-                assert of_primary(found)
-                assert len(found) == 5
+                assert of_primary(await new.search("yellow fruit"), 5)
                 await new.add_documents(many(5, 40))
                 assert of_primary(await new.search("yellow fruit"))
                 assert (await new.status()).chunks >= 40
         await pair.catch_up()
         async with reading(pair.both(), model=HashEmbedder(24), collection="moved") as new:
-            found = await new.search("yellow fruit", 45)
-            of_replica(found)
-            assert len(found) == 45
+            of_replica(await new.search("yellow fruit", 45), 45)
 
 
 async def test_jobs_work_on_the_primary(pair):
@@ -173,14 +162,11 @@ class Alternating(Following):
             while not self.done:
                 query = numbers.choice(["yellow fruit", "key rotation", "dog ship"])
                 found = await both.search(query, 1000, mode="keyword")
-                scores = {one.id: one.keyword_score for one in found}
-                texts = {one.id: one.content for one in found}
-                await asyncio.to_thread(self._state_of, 0, query, scores, texts)
+                await asyncio.to_thread(self._state_of, 0, query, found)
                 kinds.add(found.read_from.kind)
                 even = await both.search(query, 1000, {"even": True}, mode="vector")
                 assert self._is_one({one.id: one.content for one in even})
-                hybrid = await both.search(query, 10, deadline=60.0)
-                assert len(hybrid) == 10
+                assert len(await both.search(query, 10, deadline=60.0)) == 10
                 self.searches[seed] += 1
         assert kinds == {"replica", "primary"}
 
@@ -202,15 +188,11 @@ async def test_answers_are_exact_whichever_server_gives_them(pair, full, monkeyp
 
 
 async def test_a_lost_connection_costs_no_search(pair):
-    async with reading(pair.both(), collection="lost") as both:
-        await both.add_documents(many(40))
-        await pair.catch_up()
+    async with reading_of(pair, "lost") as both:
         of_replica(await both.search("cat"))
         execute(pair.standby, END_SESSIONS)
         for _ in range(3):
-            found = await both.search("cat", 40, mode="vector")
-            assert len(found) == 40
-            of_replica(found)
+            of_replica(await both.search("cat", 40, mode="vector"), 40)
 
 
 async def test_a_replica_that_falls_silent_costs_no_search(pair, monkeypatch):
@@ -247,9 +229,7 @@ async def test_a_replica_that_never_answers_is_not_waited_for(pair):
         url = make_conninfo(pair.primary, host=f"{parts['host']},127.0.0.1", port=port)
         async with reading(url, collection="mute", clock=ManualClock()) as both:
             await both.add_documents(many(40))
-            found = await both.search("cat", 40, deadline=60.0, mode="vector")
-            assert of_primary(found)
-            assert len(found) == 40
+            assert of_primary(await both.search("cat", 40, deadline=60.0, mode="vector"), 40)
 
 
 async def test_closing_can_be_cancelled_while_a_replica_is_looked_for():
@@ -299,8 +279,7 @@ async def test_a_primary_alone(pair, caplog):
     async with reading(pair.primary, collection="alone") as alone:
         await alone.add_documents(many(10))
         for _ in range(2):
-            found = await alone.search("cat")
-            assert of_primary(found) == replica.UNREACHABLE
+            assert of_primary(found := await alone.search("cat")) == replica.UNREACHABLE
         assert caplog.text.count("the address must contain a host that is a standby") == 1
         # Who searches is not told where the servers are.
         assert not re.search("host|socket", repr([found.read_from, *found.warnings]))
@@ -320,67 +299,57 @@ def test_what_cannot_be(options, match):
         PostgreSQLRetriever(**options)
 
 
-async def test_on_the_command_line(pair, tmp_path):
-    async with opened(pair.primary, 16, collection="shell") as primary:
-        await primary.add_documents(many(10))
-    await pair.catch_up()
-    shell = Shell(pair.both(), tmp_path)
-    options = ("-c", "shell", "--mode", "keyword", "--read-from", "replica")
-    found = await asyncio.to_thread(shell, "search", "cat", *options, "--json")
-    assert '"kind": "replica"' in found.stdout or '"kind":"replica"' in found.stdout
-
-
-def test_from_threads(pair):
+def test_from_threads_and_on_the_command_line(pair, tmp_path):
     with sync_opened(pair.both(), 16, collection="threads", read_from="replica") as one:
         one.add_documents(many(40))
         asyncio.run(pair.catch_up())
         with ThreadPoolExecutor(8) as threads:
-            found = threads.map(one.search, ["cat"] * 8)
-        assert [of_replica(one).reason for one in found] == [None] * 8
+            assert len([of_replica(found) for found in threads.map(one.search, ["cat"] * 8)]) == 8
+    shell = Shell(pair.both(), tmp_path)
+    found = shell("search", "cat", "-c", "threads", "--mode", "keyword", "--read-from", "replica", "--json")
+    assert '"kind": "replica"' in found.stdout
 
 
-async def test_a_replica_goes_and_comes_back_and_is_promoted(pair_alone, monkeypatch):
+async def test_a_replica_goes_and_comes_back_and_is_promoted(make_server_folder, open_folder, monkeypatch):
     """Searches never fail; writes are refused only while no primary is there."""
-    pair = pair_alone
     monkeypatch.setattr(replica, "RETRY_SECONDS", 0.0)
     monkeypatch.setattr(replica, "LOOK_SECONDS", 0.0)
-    async with reading(pair.both(), collection="words", timeout=3) as both:  # expires
-        await both.add_documents(many(60))
-        await pair.catch_up()
-        expected = told(await both.search("yellow fruit", 20))
+    with replicated(open_folder, make_server_folder) as pair:
+        async with reading_of(pair, "words", 60, timeout=3) as both:  # expires
+            expected = told(await both.search("yellow fruit", 20))
 
-        async def from_(kind):
-            found = await both.search("yellow fruit", 20, deadline=60.0)
-            assert ids_of(found) == [one[0] for one in expected]
-            return found.read_from.kind == kind
+            async def from_(kind):
+                found = await both.search("yellow fruit", 20, deadline=60.0)
+                assert ids_of(found) == [one[0] for one in expected]
+                return found.read_from.kind == kind
 
-        assert await from_("replica")
-        await asyncio.to_thread(pair.stop_standby)
-        await eventually(lambda: from_("primary"))
-        await asyncio.to_thread(pair.start_standby)
-        await eventually(lambda: from_("replica"))
-        # The primary is gone: searches go on, writes do not.
-        await pair.catch_up()
-        await asyncio.to_thread(pair.stop_primary)
-        assert await from_("replica")
-        assert (await both.health_check()).ok
-        execute(pair.standby, END_SESSIONS)
-        assert await from_("replica")
-        with pytest.raises(StoreError):
-            await both.add_documents([Document("a zebra", id="zebra")])
-        assert await from_("replica")
-        await asyncio.to_thread(pair.promote)
-
-        async def is_written():
-            try:
+            assert await from_("replica")
+            await asyncio.to_thread(pair.stop_standby)
+            await eventually(lambda: from_("primary"))
+            await asyncio.to_thread(pair.start_standby)
+            await eventually(lambda: from_("replica"))
+            # The primary is gone: searches go on, writes do not.
+            await pair.catch_up()
+            await asyncio.to_thread(pair.stop_primary)
+            assert await from_("replica")
+            assert (await both.health_check()).ok
+            execute(pair.standby, END_SESSIONS)
+            assert await from_("replica")
+            with pytest.raises(StoreError):
                 await both.add_documents([Document("a zebra", id="zebra")])
-            except StoreError:
-                return False
-            return True
+            assert await from_("replica")
+            await asyncio.to_thread(pair.promote)
 
-        await eventually(is_written)
-        await eventually(lambda: from_("primary"))
-        found = await both.search("zebra", 1, mode="keyword")
-        assert ids_of(found) == ["zebra"]
-        assert of_primary(found) == replica.UNREACHABLE
-    check_index(pair.standby, "words")
+            async def is_written():
+                try:
+                    await both.add_documents([Document("a zebra", id="zebra")])
+                except StoreError:
+                    return False
+                return True
+
+            await eventually(is_written)
+            await eventually(lambda: from_("primary"))
+            found = await both.search("zebra", 1, mode="keyword")
+            assert ids_of(found) == ["zebra"]
+            assert of_primary(found) == replica.UNREACHABLE
+        check_index(pair.standby, "words")

@@ -3,7 +3,9 @@
 import asyncio
 import logging
 import random
+from contextlib import asynccontextmanager
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 
 import psycopg
@@ -28,6 +30,16 @@ SEARCHERS = 3
 retriever_of = partial(opened, model=16)
 
 
+@asynccontextmanager
+async def on_both(pair, collection, count):
+    """Retrievers on the primary and on the standby, of a collection with so many documents."""
+    async with retriever_of(pair.primary, collection=collection) as primary:
+        await primary.add_documents(many(count))
+        await pair.catch_up()
+        async with retriever_of(pair.standby, collection=collection) as standby:
+            yield primary, standby
+
+
 def vacuum(pair, collection):
     """Removes dead rows from the tables of a collection of the primary."""
     listed = "SELECT string_agg(format('semlex.%%I', tablename), ', ') FROM pg_tables WHERE starts_with(tablename, %s)"
@@ -42,9 +54,8 @@ async def compare_both(pair, collection):
         retriever_of(pair.standby, collection=collection) as standby,
     ):
         await compare(standby, primary)
-        figures, others = await standby.status(), await primary.status()
-        for name in ("chunks", "embedded", "index_segments", "index_tombstones"):
-            assert getattr(figures, name) == getattr(others, name), name
+        figures = attrgetter("chunks", "embedded", "index_segments", "index_tombstones")
+        assert figures(await standby.status()) == figures(await primary.status())
     check_index(pair.standby, collection)
 
 
@@ -64,39 +75,32 @@ async def test_a_standby_answers_as_its_primary(pair):
 
 
 async def test_a_standby_refuses_writes(pair):
-    async with retriever_of(pair.primary, collection="refusals") as primary:
-        await primary.add_documents(many(20))
-        await pair.catch_up()
-        async with retriever_of(pair.standby, collection="refusals") as standby:
-            for work in (
-                lambda: standby.add_documents(many(1)),
-                lambda: standby.add_documents(many(100)),
-                lambda: standby.delete(["d1"]),
-                lambda: standby.index(Path(__file__)),
-                standby.indexes.create,
-                standby.indexes.optimize,
-                standby.indexes.rebuild_keyword,
-                standby.embeddings.fill,
-                standby.drop_collection,
-            ):
-                with pytest.raises(ReadOnlyError):
-                    await work()
-            assert (await standby.health_check()).read_only
-            assert len(await standby.search("cat", 20)) == await standby.count() == 20
+    async with on_both(pair, "refusals", 20) as (primary, standby):
+        for work in (
+            lambda: standby.add_documents(many(1)),
+            lambda: standby.add_documents(many(100)),
+            lambda: standby.delete(["d1"]),
+            lambda: standby.index(Path(__file__)),
+            standby.indexes.create,
+            standby.indexes.optimize,
+            standby.indexes.rebuild_keyword,
+            standby.embeddings.fill,
+            standby.drop_collection,
+        ):
+            with pytest.raises(ReadOnlyError):
+                await work()
+        assert (await standby.health_check()).read_only
+        assert len(await standby.search("cat", 20)) == await standby.count() == 20
         with pytest.raises(ReadOnlyError):
             await retriever_of(pair.standby, collection="new").initialize()
         assert await primary.count() == 20
 
 
 async def test_a_standby_is_dumped_as_its_primary(pair, tmp_path):
-    async with retriever_of(pair.primary, collection="dumps") as primary:
-        await primary.add_documents(many(300))
-        await pair.catch_up()
-        reports = []
-        for name, url in (("primary", pair.primary), ("standby", pair.standby)):
-            async with retriever_of(url, collection="dumps") as retriever:
-                reports.append(await retriever.tables.dump(tmp_path / name))
-        assert [(one.chunks, one.vectors) for one in reports] == [(300, 300)] * 2
+    async with on_both(pair, "dumps", 300) as (primary, standby):
+        for name, retriever in (("primary", primary), ("standby", standby)):
+            report = await retriever.tables.dump(tmp_path / name)
+            assert (report.chunks, report.vectors) == (300, 300)
         for file in (tmp_path / "primary").glob("*.parquet"):
             assert file.read_bytes() == (tmp_path / "standby" / file.name).read_bytes()
         async with Client(pair.primary, HashEmbedder(16), use_reranking=False) as client:
@@ -110,30 +114,27 @@ async def test_a_program_of_the_old_model_goes_on(pair, monkeypatch):
     """Another model serves on the primary; on the standby the old one answers, until its vectors are dropped."""
     monkeypatch.setattr(open_collection, "LOOK_SECONDS", 0.0)
     monkeypatch.setattr(open_collection, "NOTE_SECONDS", 0.0)
-    async with retriever_of(pair.primary, collection="models") as primary:
-        await primary.add_documents(many(40))
+    async with on_both(pair, "models", 40) as (primary, standby):
+        before = told(await standby.search("yellow fruit"))
+        await primary.embeddings.change(OtherEmbedder(16))
         await pair.catch_up()
-        async with retriever_of(pair.standby, collection="models") as standby:
-            before = told(await standby.search("yellow fruit"))
-            await primary.embeddings.change(OtherEmbedder(16))
-            await pair.catch_up()
-            [note] = (await standby.search("yellow fruit")).warnings
-            assert "keeps using version 1" in note
-            assert told(await standby.search("yellow fruit")) == before
-            async with retriever_of(pair.standby, model=OtherEmbedder(16), collection="models") as new:
-                assert (await new.search("yellow fruit")).embedding_model == "tests/other"
-            for work in (
-                lambda: standby.embeddings.change(OtherEmbedder(16)),
-                standby.embeddings.roll_back,
-                lambda: standby.embeddings.drop(1),
-            ):
-                with pytest.raises(ReadOnlyError):
-                    await work()
-            assert [one.state for one in await standby.embeddings.list()] == ["old", "serving"]
-            await primary.embeddings.drop(1, force=True)
-            await pair.catch_up()
-            with pytest.raises(ModelMismatchError, match="were dropped"):
-                await standby.search("yellow fruit")
+        [note] = (await standby.search("yellow fruit")).warnings
+        assert "keeps using version 1" in note
+        assert told(await standby.search("yellow fruit")) == before
+        async with retriever_of(pair.standby, model=OtherEmbedder(16), collection="models") as new:
+            assert (await new.search("yellow fruit")).embedding_model == "tests/other"
+        for work in (
+            lambda: standby.embeddings.change(OtherEmbedder(16)),
+            standby.embeddings.roll_back,
+            lambda: standby.embeddings.drop(1),
+        ):
+            with pytest.raises(ReadOnlyError):
+                await work()
+        assert [one.state for one in await standby.embeddings.list()] == ["old", "serving"]
+        await primary.embeddings.drop(1, force=True)
+        await pair.catch_up()
+        with pytest.raises(ModelMismatchError, match="were dropped"):
+            await standby.search("yellow fruit")
 
 
 class Following:
@@ -154,9 +155,8 @@ class Following:
         self._scores = {}
 
     async def run(self):
-        async with retriever_of(
-            self.pair.primary, collection=self.collection, bulk=BulkIngestConfig(small_batch_rows=8)
-        ) as primary:
+        bulk = BulkIngestConfig(small_batch_rows=8)
+        async with retriever_of(self.pair.primary, collection=self.collection, bulk=bulk) as primary:
             documents = many(60)
             await primary.add_documents(documents)
             self.states.append({one.id: one.content for one in documents})
@@ -191,16 +191,15 @@ class Following:
                 query = numbers.choice(["yellow fruit", "key rotation", "dog ship"])
                 found = await standby.search(query, 1000, mode="keyword")
                 assert [one for one in found.warnings if "no word" not in one] == []
-                scores = {one.id: one.keyword_score for one in found}
-                texts = {one.id: one.content for one in found}
-                state = await asyncio.to_thread(self._state_of, state, query, scores, texts)
+                state = await asyncio.to_thread(self._state_of, state, query, found)
                 hybrid = await standby.search(query, 10, deadline=60.0)
-                assert hybrid.warnings == []
-                assert len(hybrid) == 10
+                assert (len(hybrid), hybrid.warnings) == (10, [])
                 self.searches[seed] += 1
 
-    def _state_of(self, first, query, scores, texts):
-        """The first of the states, from that one on, which gives this answer."""
+    def _state_of(self, first, query, found):
+        """Number of the first state that gives this answer, from `first` on."""
+        scores = {one.id: one.keyword_score for one in found}
+        texts = {one.id: one.content for one in found}
         for number in range(first, len(self.states)):
             state = self.states[number]
             key = (number, query)
@@ -235,22 +234,18 @@ async def test_a_search_that_the_standby_ends_is_run_again(pair, monkeypatch, ca
 
         return await read_snapshot(database, doing, begun, **options)
 
-    async with retriever_of(pair.primary, collection="ended") as primary:
-        await primary.add_documents(many(60))
-        await pair.catch_up()
-        async with retriever_of(pair.standby, collection="ended") as standby:
-            conflicts = pair.conflicts()
-            monkeypatch.setattr(Database, "read_snapshot", held)
-            search = asyncio.create_task(standby.search("yellow fruit", 50, mode="keyword"))
-            await eventually(reading.is_set)
-            monkeypatch.setattr(Database, "read_snapshot", read_snapshot)
-            await primary.delete([f"d{number}" for number in range(30)])
-            await asyncio.to_thread(vacuum, pair, "ended")
-            await eventually(lambda: pair.conflicts() > conflicts)
-            let_go.set()
-            assert told(await search) == told(await primary.search("yellow fruit", 50, mode="keyword"))
-    retries = [one.getMessage() for one in caplog.records if "search: retry" in one.getMessage()]
-    assert len(retries) == 1
+    async with on_both(pair, "ended", 60) as (primary, standby):
+        conflicts = pair.conflicts()
+        monkeypatch.setattr(Database, "read_snapshot", held)
+        search = asyncio.create_task(standby.search("yellow fruit", 50, mode="keyword"))
+        await eventually(reading.is_set)
+        monkeypatch.setattr(Database, "read_snapshot", read_snapshot)
+        await primary.delete([f"d{number}" for number in range(30)])
+        await asyncio.to_thread(vacuum, pair, "ended")
+        await eventually(lambda: pair.conflicts() > conflicts)
+        let_go.set()
+        assert told(await search) == told(await primary.search("yellow fruit", 50, mode="keyword"))
+    assert sum("search: retry" in one.getMessage() for one in caplog.records) == 1
 
 
 async def test_a_standby_is_diagnosed_and_keeps_no_questions(pair):
@@ -259,23 +254,18 @@ async def test_a_standby_is_diagnosed_and_keeps_no_questions(pair):
         await pair.catch_up()
         async with retriever_of(pair.standby, collection="asked", query_log="text") as standby:
             assert await standby.search("cat")
-            status = await standby.status()
-            assert status.query_log is not None
-            assert (status.query_log.waiting, status.query_log.problem) == (0, "the server accepts no writes")
+            log = (await standby.status()).query_log
+            assert (log.waiting, log.problem) == (0, "the server accepts no writes")
         async with Client(pair.standby, HashEmbedder(16), use_reranking=False) as client:
             found = await client.diagnose("asked")
-        assert found.is_well
-        assert found.collections == ("asked",)
+        assert (found.is_well, found.collections) == (True, ("asked",))
         assert "dead rows" in {skipped.check for skipped in found.not_checked}
         assert (await primary.queries.summary()).logged == 0
 
 
 async def test_hits_are_put_into_a_table_of_the_primary(pair):
     """What was found on a standby, which takes no temporary table itself."""
-    async with retriever_of(pair.primary, collection="joined") as primary:
-        await primary.add_documents(many(30))
-    await pair.catch_up()
-    async with retriever_of(pair.standby, collection="joined") as standby:
+    async with on_both(pair, "joined", 30) as (_, standby):
         found = await standby.search("cat")
         async with await psycopg.AsyncConnection.connect(pair.standby) as mine:
             with pytest.raises(ReadOnlyError, match="standby"):
