@@ -12,14 +12,26 @@ from semlex.embedding.remote import OpenAIEmbedder
 from semlex.models.executor import ModelExecutor
 from semlex.testing import HashEmbedder
 from tests.support.model_servers import ModelServerDouble
-from tests.support.retrievers import opened
+from tests.support.retrievers import ids_of, opened
 from tests.support.waiting import LIMIT, eventually, turns
 
 SEARCHES = 20
 
 
+def guarded(name):
+    """A property that waits for the model's lock."""
+
+    def read(self):
+        self.guard()
+        return getattr(super(GuardedEmbedder, self), name)
+
+    return property(read)
+
+
 class GuardedEmbedder(HashEmbedder):
     """One lock for everything that it is asked, held while it computes; nobody may wait for it on the event loop."""
+
+    identity, dimensions, counter_name = map(guarded, ("identity", "dimensions", "counter_name"))
 
     def __init__(self):
         super().__init__(16)
@@ -28,25 +40,10 @@ class GuardedEmbedder(HashEmbedder):
         self.computing, self.free = threading.Event(), threading.Event()
         self.free.set()
 
-    def _guard(self):
+    def guard(self):
         assert threading.get_ident() != self.loop_thread, "the event loop waits for the model"
         with self.lock:
             pass
-
-    @property
-    def identity(self):
-        self._guard()
-        return super().identity
-
-    @property
-    def dimensions(self):
-        self._guard()
-        return super().dimensions
-
-    @property
-    def counter_name(self):
-        self._guard()
-        return super().counter_name
 
     def embed_documents(self, texts):
         with self.lock:
@@ -59,7 +56,7 @@ class GuardedEmbedder(HashEmbedder):
         return self.embed_documents([text])[0]
 
     def close(self):
-        self._guard()
+        self.guard()
 
 
 async def test_the_loop_never_waits_for_an_embedder_that_works(database_url, tmp_path):
@@ -76,11 +73,10 @@ async def test_the_loop_never_waits_for_an_embedder_that_works(database_url, tmp
         # The model's lock is held from here on; the loop answers what needs no vector, and takes new questions.
         search = asyncio.ensure_future(retriever.search("yellow"))
         index = asyncio.ensure_future(retriever.index(tmp_path))
-        given = asyncio.ensure_future(
-            retriever.add_documents([Document("given", id="given")], np.ones((1, 16), np.float32))
-        )
+        with_vectors = retriever.add_documents([Document("given", id="given")], np.ones((1, 16), np.float32))
+        given = asyncio.ensure_future(with_vectors)
         by_words = await asyncio.wait_for(retriever.search("yellow", mode="keyword"), LIMIT)
-        assert [hit.id for hit in by_words] == ["banana"]
+        assert ids_of(by_words) == ["banana"]
         assert (await retriever.health_check()).embedding_model == "semlex.testing/hash"
         assert await asyncio.wait_for(given, LIMIT) == ["given"]
         assert not load.done()
@@ -110,15 +106,13 @@ async def test_searches_do_not_queue_for_a_models_server(database_url):
             await retriever.add_documents([Document("a text", id="a")])
             searches = (retriever.search(f"query {number}", mode="vector") for number in range(SEARCHES))
             found = await asyncio.wait_for(asyncio.gather(*searches), LIMIT)
-        assert [[hit.id for hit in hits] for hits in found] == [["a"]] * SEARCHES
+        assert [ids_of(hits) for hits in found] == [["a"]] * SEARCHES
         assert double.most_at_once == SEARCHES
 
 
 async def test_a_local_model_is_asked_one_query_at_a_time():
     executor, model = ModelExecutor(), HashEmbedder(8)
-    asked = []
-    answered = []
-    let_go = threading.Event()
+    asked, answered, let_go = [], [], threading.Event()
 
     def ask(number):
         assert asked == answered, "two at once"

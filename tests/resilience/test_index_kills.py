@@ -48,26 +48,18 @@ class ChangingFolder:
 
     def change_all(self):
         for number in self.versions:
-            self.versions[number] += 1
-            self.gone.discard(number)
-            self.write(number)
+            self.change(number, deletes=0)
 
-    def change(self):
-        number = random.randrange(FILES)
+    def change(self, number=None, deletes=0.15):
+        """Writes a new version of a file, by default of any one, or deletes it with this probability."""
+        number = random.randrange(FILES) if number is None else number
         self.versions[number] += 1
-        if number not in self.gone and random.random() < 0.15:
+        if number not in self.gone and random.random() < deletes:
             self.gone.add(number)
             (self.folder / f"file{number}.md").unlink()
         else:
             self.gone.discard(number)
             self.write(number)
-
-
-@pytest.fixture
-def changing(tmp_path):
-    folder = tmp_path / "manual"
-    folder.mkdir()
-    return ChangingFolder(folder)
 
 
 def check_rows(url):
@@ -101,8 +93,9 @@ def check_contents(url, changing):
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("doing", "moment"), MOMENTS)
 @pytest.mark.parametrize("is_new", [True, False], ids=["the first run", "a later run"])
-def test_killed_runs_over_a_changing_folder(database_url, changing, full, doing, moment, *, is_new):
+def test_killed_runs_over_a_changing_folder(database_url, tmp_path, full, doing, moment, *, is_new):
     """One stops in the middle and is killed; the other goes on beside it, or waits for it and goes on then."""
+    changing = ChangingFolder(tmp_path)
     with psycopg.connect(database_url, autocommit=True) as connection:
         for _ in range(12 if full else 1):
             if is_new:  # the first runs over an empty collection take another way

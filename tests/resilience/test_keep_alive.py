@@ -20,7 +20,7 @@ from semlex.store.postgres.embedded import keeper as embedded_keeper
 from semlex.store.postgres.embedded.folder import start_lock
 from semlex.store.postgres.embedded.process import read_postmaster, running_server
 from semlex.store.postgres.embedded.server import EmbeddedServer, server_status, stop_unused
-from tests.support.embedded_servers import ask, postmaster_pid, server_processes
+from tests.support.embedded_servers import ask, server_processes
 from tests.support.folders import new_open_folder
 from tests.support.waiting import LIMIT, until
 
@@ -110,29 +110,22 @@ def shell(command, folder, keep_alive):
     return subprocess.run(["/bin/bash", "-c", line], capture_output=True, text=True, env=environment, check=False)
 
 
-def test_the_server_stays_and_stops_after_its_time(folder, kept):
+def test_the_server_stays_while_it_is_used_and_stops_after_its_time(folder, kept):
     assert use(folder, LONG) == kept
     assert use(folder, None) == kept  # a program without a time leaves the server to whoever keeps it
     assert server_status(folder)["kept"]
-    assert use(folder, SHORT) == kept
+    with EmbeddedServer(folder, keep_alive=SHORT) as server:
+        let_look(folder, SHORT, 5)
+        assert ask(server.url, "SELECT 1") == 1
+        assert read_postmaster(folder).pid == kept
     until(lambda: is_gone(folder))
     assert not (folder / "keeper").exists()
     for nothing in (0, None):
         assert use(folder, nothing) != kept
         assert is_gone(folder)
-
-
-def test_who_keeps_nothing_stops_it_at_once(folder, kept):
+    use(folder, LONG)
     use(folder, 0)
     assert running_server(folder) is None
-    until(lambda: is_gone(folder))
-
-
-def test_a_user_is_not_disturbed(folder, kept):
-    with EmbeddedServer(folder, keep_alive=SHORT) as server:
-        let_look(folder, SHORT, 5)
-        assert ask(server.url, "SELECT 1") == 1
-        assert read_postmaster(folder).pid == kept
     until(lambda: is_gone(folder))
 
 
@@ -149,22 +142,6 @@ def test_the_keeper_is_detached(folder, monkeypatch):
         # At its looks it has two files more, and a lock.
         until(lambda: open_files(keeper) == {Path("/dev/null"), folder / "log", folder / "keeper"})
         until(lambda: str(keeper.pid) not in Path("/proc/locks").read_text().split())
-
-
-@contextlib.contextmanager
-def suspended(folder):
-    """The server stands still: what is copied meanwhile is of one moment."""
-    # The postmaster first: it makes no more processes then.
-    halted = [psutil.Process(postmaster_pid(folder))]
-    halted[0].suspend()
-    try:
-        for process in server_processes(folder):
-            process.suspend()
-            halted.append(process)
-        yield
-    finally:
-        for process in halted:
-            process.resume()
 
 
 @pytest.mark.parametrize("program", ["raise SystemExit(1)", "import os; os.close(int(__import__('sys').argv[4]))"])
@@ -184,20 +161,15 @@ def test_a_program_that_is_not_python_is_not_started(folder, tmp_path, monkeypat
     assert not started.exists()
 
 
-def test_a_killed_keeper_is_replaced(folder, kept):
-    (keeper,) = keepers(folder)
-    keeper.kill()
-    until(lambda: not server_status(folder)["kept"])
-    assert use(folder, SHORT) == kept
-    until(lambda: is_gone(folder))
-
-
-def test_of_several_keepers_one_stays(folder, kept):
+def test_of_several_keepers_one_stays_and_is_replaced_when_it_is_killed(folder, kept):
     with start_lock(folder, LIMIT):
         for _ in range(3):
             assert embedded_keeper._start_keeper(folder, LONG, time.monotonic())
     until(lambda: len(keepers(folder)) == 1)
-    use(folder, 0)
+    (keeper,) = keepers(folder)
+    keeper.kill()
+    until(lambda: not server_status(folder)["kept"])
+    assert use(folder, SHORT) == kept
     until(lambda: is_gone(folder))
 
 
@@ -224,8 +196,17 @@ def test_a_keeper_ends_with_its_folder(folder, kept):
 
 def test_a_copy_has_no_keeper(folder, kept, open_folder):
     copy = open_folder / "copy"
-    with suspended(folder):
+    # The server stands still, so that the copy is of one moment. The postmaster first: it makes no more processes then.
+    halted = [psutil.Process(kept)]
+    halted[0].suspend()
+    try:
+        for process in server_processes(folder):
+            process.suspend()
+            halted.append(process)
         subprocess.run(["cp", "-a", folder, copy], check=True)
+    finally:
+        for process in halted:
+            process.resume()
     assert not server_status(copy)["running"]
     use(copy, SHORT)
     until(lambda: is_gone(copy))
@@ -262,7 +243,6 @@ def test_kills_at_any_moment_leave_nothing(folder):
     for lines in range(1, 6):
         clients = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(2)]
         for client in clients:
-            assert client.stdout is not None
             for _ in range(lines):
                 client.stdout.readline()
         for process in [*clients, *keepers(folder)[lines % 2 :]]:
@@ -291,20 +271,18 @@ def test_nobody_waits_for_the_keeper(folder, tmp_path):
         assert read_postmaster(folder).pid == pid
         assert keepers(folder)
     done = shell("semlex postgres status --json; semlex postgres stop; semlex postgres stop --json", folder, LONG)
-    status, stopped, again = done.stdout.splitlines()
+    status, *stopped = done.stdout.splitlines()
     status = json.loads(status)
     url = status.pop("url")
     running = {"running": True, "process": pid, "postgres": 18, "in_use": False, "kept": True}
     assert status == {"folder": str(folder), **running}
-    assert stopped == "stopped"
-    assert json.loads(again) == {"stopped": False}
+    assert stopped == ["stopped", '{"stopped": false}']
     until(lambda: is_gone(folder))
     by_address = shell(f"semlex collections --database '{url}'", folder, 0)
     assert by_address.returncode == 3
     assert "start it: semlex postgres start --keep-alive 86400" in by_address.stderr
     assert shell("semlex postgres start", folder, 0).returncode == 2
-    done = shell("semlex postgres start", folder, LONG)
-    assert done.stdout == f"{server_status(folder)['url']}\n"
+    assert shell("semlex postgres start", folder, LONG).stdout == f"{server_status(folder)['url']}\n"
     assert shell("semlex search --model none --keep-alive 0 rotate", folder, LONG).returncode == 0
     until(lambda: is_gone(folder))
 
@@ -315,8 +293,7 @@ def test_a_server_in_use_is_not_stopped(folder):
         with pytest.raises(EmbeddedServerError, match="is in use"):
             stop_unused(folder)
         done = shell("semlex postgres stop", folder, 0)
-        assert done.returncode == 3
-        assert "is in use" in done.stderr
+        assert (done.returncode, "is in use" in done.stderr) == (3, True)
         assert running_server(folder)
     assert server_status(folder)["running"] is False
 

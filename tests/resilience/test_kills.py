@@ -51,32 +51,18 @@ def test_a_killed_client_loses_and_doubles_nothing(database_url, moment):
         client.until_stopped()
         client.kill()
         assert client.said.split() == said.split()
-    everything = sorted(document.id for batch in range(BATCHES) for document in documents_of(batch, ROWS))
-    ids, vectors, unpaired = stored(database_url)
-    assert set(ids) == {document.id for batch in range(batches) for document in documents_of(batch, ROWS)}
-    assert (len(ids), unpaired) == (vectors, 0)
+    assert stored(database_url) == (ids_of(batches), batches * ROWS, 0)
     with sync_opened(database_url) as retriever:
         for batch in range(BATCHES):
             retriever.add_documents(documents_of(batch, ROWS))
-    assert stored(database_url) == (everything, len(everything), 0)
+    assert stored(database_url) == (ids_of(BATCHES), BATCHES * ROWS, 0)
+
+
+def ids_of(batches):
+    return sorted(document.id for document in documents_of(0, batches * ROWS))
 
 
 # --- the backend dies -----------------------------------------------------------------------------------------------
-
-
-class KillingEmbedder(HashEmbedder):
-    """Ends every other backend of its database while it embeds."""
-
-    def __init__(self, url, kills):
-        super().__init__(8)
-        self._url = url
-        self.kills = kills
-
-    def embed_documents(self, texts):
-        if self.kills > 0:
-            self.kills -= 1
-            end_backends(self._url)
-        return super().embed_documents(texts)
 
 
 def end_backends(url, pid=None):
@@ -85,15 +71,25 @@ def end_backends(url, pid=None):
     execute(url, f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {wanted}", [pid])  # noqa: S608
 
 
-async def test_backends_that_die_between_batches_are_not_noticed(database_url):
-    embedder = KillingEmbedder(database_url, kills=4)
-    async with opened(database_url, embedder, bulk=BulkIngestConfig(batch_size=100)) as retriever:
+async def test_backends_that_die_between_batches_are_not_noticed(database_url, monkeypatch):
+    """All backends of the database end while each of the first four batches is embedded."""
+    embed, kills = HashEmbedder.embed_documents, 0
+
+    def killing(embedder, texts):
+        nonlocal kills
+        kills += 1
+        if kills <= 4:
+            end_backends(database_url)
+        return embed(embedder, texts)
+
+    monkeypatch.setattr(HashEmbedder, "embed_documents", killing)
+    async with opened(database_url, bulk=BulkIngestConfig(batch_size=100)) as retriever:
         documents = documents_of(0, 700)
         assert await retriever.add_documents(documents) == [document.id for document in documents]
         assert await retriever.count() == 700
         end_backends(database_url)
         assert len(await retriever.search("text number", 10)) == 10
-    assert embedder.kills == 0
+    assert kills > 4
     assert stored(database_url)[1:] == (700, 0)
 
 
@@ -116,15 +112,12 @@ async def test_a_backend_that_dies_inside_a_copy(database_url, monkeypatch, deat
             await retriever.add_documents(documents_of(50, 10))
         before = stored(database_url)
         monkeypatch.setattr(bulk, "copy_rows", dying)
-        if deaths < 4:
-            await retriever.add_documents(documents_of(0, 100))
-        else:
-            # Four attempts, then the error is told, and nothing of the batch is there.
+        if deaths == 4:  # after four attempts the error is raised, and nothing of the batch is there
             with pytest.raises(StoreError) as caught:
                 await retriever.add_documents(documents_of(0, 100))
             assert "text number" not in str(caught.value)
             assert stored(database_url) == before
-            await retriever.add_documents(documents_of(0, 100))
+        await retriever.add_documents(documents_of(0, 100))
     ids, vectors, unpaired = stored(database_url)
     assert len(ids) == len(set(ids)) == vectors == 100 + len(before[0])
     assert unpaired == 0

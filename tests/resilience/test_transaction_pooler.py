@@ -75,7 +75,7 @@ async def pooled(url, size=2):
 # --- the pooler itself ----------------------------------------------------------------------------------------------
 
 
-async def test_two_transactions_meet_two_backends(database_url):
+async def test_transactions_alternate_between_backends_and_what_needs_a_session_is_refused(database_url):
     async with pooled(database_url) as pooler, client_of(pooler.address) as client:
         backends = []
         for _ in range(6):
@@ -86,6 +86,11 @@ async def test_two_transactions_meet_two_backends(database_url):
         assert len(set(backends)) == 2
         assert all(one != other for one, other in itertools.pairwise(backends))
         assert client.info.server_version >= 160000  # it was told at the start what the server is
+        async with await psycopg.AsyncConnection.connect(pooler.address, autocommit=True) as preparing:
+            with pytest.raises(psycopg.errors.FeatureNotSupported):
+                await preparing.execute("SELECT %s", [1], prepare=True)
+        with pytest.raises(psycopg.OperationalError, match="options"):
+            await psycopg.AsyncConnection.connect(pooler.address, options="-c jit=off")
 
 
 # What leaves something in a session, by the place in `SESSION` that shows it.
@@ -114,15 +119,6 @@ async def test_what_is_left_in_a_session_is_found(database_url):
             states = (await sessions(pooler.address, 2)).values()
             found[leave] = sorted(state[place] != clean[place] for state in states)
     assert found == {leave: [False, True] for leave in LEFT}
-
-
-async def test_prepared_statements_and_start_up_options_are_refused(database_url):
-    async with pooled(database_url) as pooler:
-        async with await psycopg.AsyncConnection.connect(pooler.address, autocommit=True) as client:
-            with pytest.raises(psycopg.errors.FeatureNotSupported):
-                await client.execute("SELECT %s", [1], prepare=True)
-        with pytest.raises(psycopg.OperationalError, match="options"):
-            await psycopg.AsyncConnection.connect(pooler.address, options="-c jit=off")
 
 
 async def test_a_pooler_that_tells_the_number_of_its_session_is_not_taken_for_the_server(database_url, monkeypatch):
@@ -159,31 +155,31 @@ async def test_a_connection_is_given_back_after_rows_and_failures(database_url, 
 # --- semlex behind it -----------------------------------------------------------------------------------------------
 
 
-async def compare_with(pooler, url):
-    async with retriever_of(pooler.address) as retriever, retriever_of(url) as direct:
-        await compare(retriever, direct)
-
-
 @pytest.mark.parametrize("keyword", ["bm25", "tsvector"])
 async def test_the_life_of_a_collection(database_url, open_folder, keyword):
     (open_folder / "notes.md").write_text("# Fruit\n\nA banana is a yellow fruit.\n\n# Ships\n\nA ship has a key.\n")
     async with pooled(database_url) as pooler, retriever_of(pooler.address, keyword=keyword) as retriever:
+
+        async def compare_with_direct():
+            async with retriever_of(pooler.address) as other, retriever_of(database_url) as direct:
+                await compare(other, direct)
+
         await retriever.add_documents(many(100))  # straight into the empty tables
-        await compare_with(pooler, database_url)
+        await compare_with_direct()
         await retriever.add_documents(many(80, 100, "ship"))  # by way of a temporary table
         await retriever.add_documents(many(5, 50, "vault"))  # as arrays
         await retriever.add_documents(many(70, text="skipped"), on_duplicate="skip")
         assert (await retriever.index(open_folder)).failed == 0
-        await compare_with(pooler, database_url)
+        await compare_with_direct()
         assert (await retriever.delete([f"d{number}" for number in range(100, 160)])).chunks == 60
         assert "hnsw_1" in await retriever.indexes.create()
-        await compare_with(pooler, database_url)
+        await compare_with_direct()
         assert await retriever.embeddings.fill() == 0
         await retriever.indexes.optimize()
         if keyword == "bm25":
             assert (await retriever.indexes.rebuild_keyword()).generation == 2
             check_index(database_url)
-        await compare_with(pooler, database_url)
+        await compare_with_direct()
         status = await retriever.status()
         assert status.chunks == status.embedded == await retriever.count()
         assert [one.name for one in await retriever.collections()] == ["words"]
@@ -193,9 +189,9 @@ async def test_the_life_of_a_collection(database_url, open_folder, keyword):
     assert execute(database_url, "SELECT to_regclass(%s)", [CHUNK]) == [(None,)]
 
 
-async def test_a_late_search_leaves_no_time_limit(database_url):
+async def test_a_late_or_cancelled_search_gives_its_connection_back_at_once_without_a_time_limit(database_url):
     async with (
-        pooled(database_url) as pooler,
+        pooled(database_url, 1) as pooler,
         retriever_of(pooler.address, clock=ManualClock()) as retriever,
         client_of(database_url) as blocking,
     ):
@@ -205,16 +201,6 @@ async def test_a_late_search_leaves_no_time_limit(database_url):
             with pytest.raises(SearchTimeoutError):
                 await retriever.search("cat", mode="keyword", deadline=0.2)  # expires
         assert len(await retriever.search("cat", 20)) == 20
-
-
-async def test_a_search_is_cancelled_behind_the_pooler(database_url):
-    """The cancellation reaches the backend, and the connection is given back at once."""
-    async with (
-        pooled(database_url, 1) as pooler,
-        retriever_of(pooler.address) as retriever,
-        client_of(database_url) as blocking,
-    ):
-        await retriever.add_documents(many(20))
         async with blocking.transaction():
             await blocking.execute(f"LOCK TABLE {CHUNK}")
             search = asyncio.create_task(retriever.search("cat"))
@@ -223,7 +209,7 @@ async def test_a_search_is_cancelled_behind_the_pooler(database_url):
                 search.cancel()
                 with pytest.raises(asyncio.CancelledError):
                     await search
-                assert waiting(watching) == 0
+                assert waiting(watching) == 0  # the cancellation has reached the backend
             assert (await retriever.health_check()).ok  # there is one connection only
         assert len(await retriever.search("cat", 20)) == 20
 
