@@ -1,4 +1,4 @@
-"""A search or a write that is cancelled at any moment leaves connections that the next ones can use."""
+"""Cancel searches and writes at every moment at which they wait: the next call can use the connection."""
 
 import asyncio
 import itertools
@@ -20,21 +20,41 @@ CALLS = {
 }
 
 
-async def cancelled_at(place, call):
-    """Cancels a call when it, or a task that it has begun, waits for the time `place`.
+class Counted(Coroutine[Any, Any, Any]):
+    """A coroutine that calls a function each time it waits."""
 
-    Returns whether it was cancelled, and how many waits were left until then.
+    def __init__(self, work, on_wait):
+        self._work, self._on_wait = work, on_wait
+
+    def send(self, value):
+        waits = self._work.send(value)
+        self._on_wait()
+        return waits
+
+    def throw(self, *error):
+        waits = self._work.throw(*error)
+        self._on_wait()
+        return waits
+
+    def __await__(self):
+        return self._work.__await__()
+
+
+async def cancelled_at(number, call):
+    """Cancel a call at its wait of this number, from 1; waits of tasks that it starts are counted as well.
+
+    Returns whether the call was cancelled, and how many waits it lacked until this number.
     """
-    left = place
+    left = number
 
-    def waits():
+    def on_wait():
         nonlocal left
         left -= 1
         if left == 0:
             task.cancel()
 
     loop = asyncio.get_running_loop()
-    loop.set_task_factory(lambda loop, work, **options: asyncio.Task(Counted(work, waits), loop=loop, **options))
+    loop.set_task_factory(lambda loop, work, **options: asyncio.Task(Counted(work, on_wait), loop=loop, **options))
     try:
         task = asyncio.create_task(call)
         await asyncio.wait({task})
@@ -43,32 +63,9 @@ async def cancelled_at(place, call):
     return task.cancelled(), left
 
 
-class Counted(Coroutine[Any, Any, Any]):
-    """A coroutine that tells whenever it waits."""
-
-    def __init__(self, work, tell):
-        self._work, self._tell = work, tell
-
-    def send(self, value):
-        waits = self._work.send(value)
-        self._tell()
-        return waits
-
-    def throw(self, *error):
-        waits = self._work.throw(*error)
-        self._tell()
-        return waits
-
-    def close(self):
-        self._work.close()
-
-    def __await__(self):
-        return self._work.__await__()
-
-
 @pytest.fixture(autouse=True)
 def slow_server(monkeypatch):
-    """However fast the server is, who waits for an answer goes on in another turn of the loop."""
+    """Let every wait for the server take a turn of the event loop, even if the server has answered already."""
     wait = PooledConnection.wait
 
     async def waits(*arguments, **options):
@@ -81,18 +78,18 @@ def slow_server(monkeypatch):
 
 @pytest.mark.parametrize("name", CALLS)
 async def test_the_next_call_is_answered(database_url, name):
-    """Wherever it waits: for a connection, for the server, for a model."""
+    """The cancelled call was waiting for a connection, for the server or for a model."""
     cancelled = 0
     async with opened(database_url, max_connections=1) as store:
         await store.add_documents([Document("an apple tree", id="a")])
         await CALLS[name](store)
-        for place in itertools.count(1):
-            was_cancelled, left = await cancelled_at(place, CALLS[name](store))
+        for number in itertools.count(1):
+            was_cancelled, left = await cancelled_at(number, CALLS[name](store))
             cancelled += was_cancelled
             async with store._resources.database.connection() as connection:
-                assert connection.pgconn.pipeline_status == PipelineStatus.OFF, place
-                assert connection.info.transaction_status == TransactionStatus.IDLE, place
-            assert [hit.id for hit in await store.search("tree", mode="keyword")] == ["a"], place
+                assert connection.pgconn.pipeline_status == PipelineStatus.OFF, number
+                assert connection.info.transaction_status == TransactionStatus.IDLE, number
+            assert [hit.id for hit in await store.search("tree", mode="keyword")] == ["a"], number
             if left > 0:
                 break
     assert cancelled >= 4

@@ -1,4 +1,4 @@
-"""Two ways to one collection that must give the same answers: a standby and its primary, a pooler and its server."""
+"""Compare what two retrievers of one collection answer, for example one on a standby and one on its primary."""
 
 import random
 
@@ -21,7 +21,7 @@ QUESTIONS = (
 
 
 def many(count, start=0, text=""):
-    """Documents of random words; those that begin with a text are unique by their number."""
+    """Make documents of random words. With a `text`, each begins with it and ends with its own number."""
     numbers = random.Random(f"{text} {start}" if text else start)
     contents = (" ".join(numbers.choices(WORDS, k=8)) for _ in range(count))
     return [
@@ -33,16 +33,17 @@ def many(count, start=0, text=""):
 
 
 def told(results):
-    """What is compared of an answer, which is not empty: everything but how long it took."""
+    """Return ids, texts, scores and excerpts of an answer, which must have hits and no warnings."""
     assert results.warnings == []
     assert len(results) > 0
     return [(one.id, one.content, one.vector_score, one.keyword_score, one.fused_score, one.excerpt) for one in results]
 
 
 async def compare(one, other, check=bool):
-    """Asserts that two retrievers answer alike; `check` sees what the first one finds.
+    """Assert that two retrievers give the same answers; `check` is called with each search result of the first one.
 
-    Both are newly opened: each has its own sample for score fusion, which is older than later writes of the other.
+    Open both right before. Score fusion uses a sample that a retriever reads once, so later writes would change only
+    the scores of a retriever that is opened later.
     """
 
     async def same(method, *arguments, **options):
