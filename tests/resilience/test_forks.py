@@ -27,23 +27,18 @@ WORKERS = 2
 PATIENCE = 200
 
 
-@pytest.fixture(scope="module")
-def torch_model(tmp_path_factory):
-    from tests.support import tiny_qwen3  # torch comes with it
-
-    folder = tiny_qwen3.write_embedder(tmp_path_factory.mktemp("forks") / "embedder")
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 32768}))
-    return str(folder)
-
-
 @pytest.fixture(params=MODELS)
-def model(request):
+def model(request, tmp_path):
     if request.param == "server":
         with ModelServerDouble(openai_embeddings(8)) as double:
             yield f"{double.url}/v1#m"
     elif request.param == "torch":
-        yield request.getfixturevalue("torch_model")
+        from tests.support import tiny_qwen3  # torch comes with it
+
+        folder = tiny_qwen3.write_embedder(tmp_path / "embedder")
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 32768}))
+        yield str(folder)
     else:
         yield request.param
 
@@ -51,21 +46,12 @@ def model(request):
 def run(model, way, **options):
     """What the client's processes found, the parent's last."""
     settings = json.dumps({"model": model, "way": way, "options": options})
-    done = subprocess.run(
-        [sys.executable, CLIENTS / "forking_client.py", settings],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE,
-    )
+    command = [sys.executable, CLIENTS / "forking_client.py", settings]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     for noise in ("Traceback", "Task was destroyed", "never awaited"):
         assert noise not in done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
-
-
-def is_torch(model):
-    return Path(model).is_dir()
 
 
 def refuses(found):
@@ -85,7 +71,7 @@ WAYS = [
 def test_children_work_or_say_at_once_why_not(database_url, model, way):
     first, *children, last = run(model, way, db_url=database_url)
     assert first == ["parent"]
-    if is_torch(model) and way != "spawn":
+    if Path(model).is_dir() and way != "spawn":
         assert all(map(refuses, children))
         assert last == ["parent", 2]
     else:
@@ -105,18 +91,12 @@ def preloaded(model, options):
     """The address of gunicorn with the application loaded before its workers are forked."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.set_inheritable(True)
-        environment = os.environ | {
-            "PRELOADED_APP": json.dumps({"model": model, "options": options}),
-            "PYTHONWARNINGS": "ignore::DeprecationWarning",
-        }
+        app, number = json.dumps({"model": model, "options": options}), listener.fileno()
+        environment = os.environ | {"PRELOADED_APP": app, "PYTHONWARNINGS": "ignore::DeprecationWarning"}
         command = [sys.executable, "-m", "gunicorn", "--preload", "-w", str(WORKERS), "--timeout", str(PATIENCE)]
-        process = subprocess.Popen(
-            [*command, "--bind", f"fd://{listener.fileno()}", "--chdir", str(CLIENTS), "preloaded_app:application"],
-            env=environment,
-            pass_fds=[listener.fileno()],
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        command += ["--bind", f"fd://{number}", "--chdir", str(CLIENTS), "preloaded_app:application"]
+        streams = {"pass_fds": [number], "stderr": subprocess.PIPE, "text": True}
+        process = subprocess.Popen(command, env=environment, **streams)
         try:
             yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
         finally:
@@ -149,7 +129,7 @@ def test_gunicorn_with_preload(database_url, model):
     with preloaded(model, {"db_url": database_url}) as url:
         found = answers(url)
     for ids in found.values():
-        assert refuses(ids) if is_torch(model) else ids == ["parent"]
+        assert refuses(ids) if Path(model).is_dir() else ids == ["parent"]
 
 
 def test_children_use_the_embedded_server_for_themselves(open_folder):

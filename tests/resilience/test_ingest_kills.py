@@ -8,17 +8,18 @@ import signal
 from contextlib import closing
 from dataclasses import dataclass
 
-import psutil
 import psycopg
 import pytest
 
 from semlex.cli.exit_codes import DATABASE
+from semlex.proof.children import is_alive
 from semlex.proof.folders import StirredFolder, check_files
 from semlex.store.indexes import choice
 from semlex.store.postgres.embedded.server import EmbeddedServer
 from semlex.store.schema.names import Names
 from tests.support.clients import killed_client
 from tests.support.clients.killed_client import ALL, COMMANDS, GATHERING, INDEXING, POINTS, VICTIMS, Order
+from tests.support.databases import execute
 from tests.support.folders import new_open_folder
 from tests.support.programs import Program
 from tests.support.retrievers import sync_opened
@@ -33,7 +34,7 @@ CUT = {"chunk_tokens": 32, "overlap_tokens": 0}
 OPTIONS = ("--model", "static", "--chunk-tokens", "32", "--overlap-tokens", "0", "--quiet")
 INDEX_FROM_ROWS = 40
 STIRS = 20  # of a watched folder at most: it may be looked at in the middle of a change
-ASKING = "kills"  # name of the connection that asks for backends
+ASKING = "kills"  # name of connections that ask for backends; one that asked before may be ending
 FULL = 2_000  # kills of `--full`
 MOMENTS = 30  # inside the transactions of every run that writes a batch for each file
 
@@ -62,20 +63,6 @@ KILLS = [
     Kill("sync", None, "server"),
     Kill("watch", None, "backend"),
 ]
-
-
-def is_dead(pid):
-    """Whether a process has ended, be it that nobody has collected it."""
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
-
-
-def backends(connection):
-    """The processes of a server that serve others; one that asked before may be ending."""
-    statement = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND application_name <> %s"
-    return [pid for (pid,) in connection.execute(statement, [ASKING]).fetchall()]
 
 
 class KilledRuns:
@@ -120,7 +107,7 @@ class KilledRuns:
             victim = self._point_reached(kill, client)
             if kill.victim != "client":
                 # What still lives would be found in good health, and nobody would start it again.
-                until(lambda: is_dead(victim))
+                until(lambda: not is_alive(victim))
                 with EmbeddedServer(self._server.folder):  # started where it is gone, and recovered
                     pass
             if kill.command == "watch":
@@ -131,8 +118,9 @@ class KilledRuns:
             assert code in (-signal.SIGKILL, 0, DATABASE), (code, client.said)
             assert "Traceback" not in client.said, client.said
         # What a killed run has sent is done or undone when its backends have ended.
+        statement = "SELECT FROM pg_stat_activity WHERE backend_type = 'client backend' AND application_name <> %s"
         with closing(psycopg.connect(self._server.url, autocommit=True, application_name=ASKING)) as connection:
-            until(lambda: not backends(connection))
+            until(lambda: not connection.execute(statement, [ASKING]).fetchall())
         return code
 
     def _order(self, kill):
@@ -168,11 +156,10 @@ class KilledRuns:
 
     def _log(self):
         """Runs by their beginning: key -> whether it says that it has ended."""
-        with psycopg.connect(self._server.url) as connection:
-            if not is_made(connection, KEPT):
-                return {}
-            statement = f"SELECT run_id, finished_at IS NOT NULL FROM semlex.{KEPT}_ingestion_log ORDER BY started_at"  # noqa: S608
-            return dict(connection.execute(statement).fetchall())
+        if not self._is_made(KEPT):
+            return {}
+        statement = f"SELECT run_id, finished_at IS NOT NULL FROM semlex.{KEPT}_ingestion_log ORDER BY started_at"  # noqa: S608
+        return dict(execute(self._server.url, statement))
 
     def _check_log(self, kill, before, code):
         """A run that was killed has no end, one that says that all went well has; returns the new entries."""
@@ -188,9 +175,8 @@ class KilledRuns:
 
     def _check(self):
         """Everything is whole, and searches work."""
-        with psycopg.connect(self._server.url) as connection:
-            if not is_made(connection, KEPT):
-                return
+        if not self._is_made(KEPT):
+            return
         check_files(self._server.url, Names("semlex", KEPT), self._folder, self._model, complete=False)
         with self._opened(KEPT) as store:
             check_searches(self._server.url, KEPT, store, self._folder, self.chance)
@@ -213,8 +199,8 @@ class KilledRuns:
         assert between in (None, rows)
         with psycopg.connect(self._server.url) as connection:
             made = indexes_of(connection, KEPT)
-            assert all(made.values())
-            assert made.keys() >= {"metadata", "document_name", "hnsw_1"}
+        assert all(made.values())
+        assert made.keys() >= {"metadata", "document_name", "hnsw_1"}
         with self._opened(KEPT) as kept, self._opened(NEW) as new:
             assert answers(kept) == answers(new)
         self._drop(NEW)
@@ -226,12 +212,14 @@ class KilledRuns:
     def _opened(self, collection):
         return sync_opened(self._server.url, "static", collection=collection)
 
-    def _drop(self, collection):
+    def _is_made(self, collection):
         with psycopg.connect(self._server.url) as connection:
-            if not is_made(connection, collection):
-                return
-        with self._opened(collection) as store:
-            store.drop_collection()
+            return is_made(connection, collection)
+
+    def _drop(self, collection):
+        if self._is_made(collection):
+            with self._opened(collection) as store:
+                store.drop_collection()
 
 
 @pytest.fixture(scope="module")
