@@ -1,8 +1,9 @@
-"""`semlex prove`: every scenario runs and finds nothing, finds what is broken on purpose, and leaves nothing behind."""
+"""`semlex prove`: its scenarios pass with intact data, fail with data that a test damages, and leave nothing behind."""
 
 import json
 import signal
 import threading
+from functools import partialmethod
 
 import psycopg
 import pytest
@@ -28,22 +29,25 @@ from tests.support.shell import Shell
 from tests.support.waiting import until
 
 RUN = [kind for kind in KINDS.values() if not kind.needs]
-# One of each way to check; the others find what is lost, and with `--full` everything.
+# One scenario of each way to check data. The others are tried with lost data only, or with `--full`.
 SOME = {"kill-index", "kill-add", "kill-reembed", "kill-follow", "crash", "together", "hostile", "damage"}
-# What is doubled of files and rows is a chunk that its document does not count.
+# These scenarios store chunks of files or rows, which are counted: an added chunk may be found as a wrong count.
 OF_DOCUMENTS = {kind.name for kind in RUN if issubclass(kind, (Indexing, Following))}
+
+
+BRIEFLY = ("--minutes", "0.001")
 
 
 @pytest.fixture(autouse=True)
 def _preloaded(monkeypatch):
-    """The processes of tests are forked from one that has imported more."""
+    """Keep the tests' own fork server, which has imported more than `preload` asks for."""
     monkeypatch.setattr(children, "preload", lambda: None)
     monkeypatch.setattr(soak, "SECONDS", 1.0)
 
 
 @pytest.fixture(scope="module")
 def own_site(make_server_folder, postgres_major):
-    """A site whose servers begin with a copy of a database; it leaves nothing behind."""
+    """A site whose servers start from copies of a prepared folder. Its own folder must be gone at the end."""
     with Site(place=TEMPORARY, template=make_server_folder, major=postgres_major) as site:
         yield site
     assert not site.folder.exists()
@@ -51,7 +55,7 @@ def own_site(make_server_folder, postgres_major):
 
 @pytest.fixture
 def prove(own_site, monkeypatch):
-    """Runs scenarios on it, each of whose tries is damaged by a function of an address and a collection."""
+    """Run scenarios on that site; `sabotage(url, names)` damages the stored data before the last check of each try."""
 
     def run(kinds, sabotage=None, **options):
         monkeypatch.setattr(own_site, "_sabotage", sabotage)
@@ -68,7 +72,7 @@ def faults_of(report):
     return {one.name: dict(one.found) for one in report.scenarios}
 
 
-# --- nothing is broken, and something is ------------------------------------------------------------------------------
+# --- intact and damaged data ------------------------------------------------------------------------------------------
 
 
 BREAKS = {
@@ -89,7 +93,7 @@ BREAKS = {
 
 
 def breaking(statements):
-    """Changes one chunk of a collection, in the vectors that searches use."""
+    """Return a `sabotage` that damages one chunk, or its vector in the version that searches use."""
 
     def change(url, names):
         with psycopg.connect(url) as connection:
@@ -104,7 +108,7 @@ def breaking(statements):
 
 
 def check_found(report, kinds, way):
-    """Every scenario has found one fault, of this kind."""
+    """Each of these scenarios must have found one fault; its kind is `way`, except in some of `OF_DOCUMENTS`."""
     found = faults_of(report)
     assert {name for name, counts in found.items() if sum(counts.values()) == 1} == {kind.name for kind in kinds}
     assert {name: counts for name, counts in found.items() if counts != {way: 1}}.keys() <= OF_DOCUMENTS
@@ -112,24 +116,21 @@ def check_found(report, kinds, way):
 
 @pytest.mark.timeout(900)
 def test_every_scenario_finds_nothing_and_then_what_is_lost(prove, monkeypatch):
-    """In place of one try there are two: the first is left alone, the second is damaged."""
-    whole, kills, lose = {}, [], breaking(BREAKS["lost"])
+    """Each try runs twice: first with intact data, then with damaged data."""
+    intact, kills, lose = {}, [], breaking(BREAKS["lost"])
 
-    def twice(kind, attempt):
-        def attempts(self):
-            kills.append(attempt(self).kills)
-            whole[self.names.collection] = kind.name
-            return attempt(self)
-
-        return attempts
+    def twice(scenario, attempt):
+        kills.append(attempt(scenario).kills)
+        intact[scenario.names.collection] = scenario.name
+        return attempt(scenario)
 
     monkeypatch.setattr("semlex.proof.run.LIMIT_SECONDS", 2 * LIMIT_SECONDS)
     for kind, attempt in [(kind, kind.attempt) for kind in RUN]:
-        monkeypatch.setattr(kind, "attempt", twice(kind, attempt))
-    report = prove([*KINDS.values()], lambda url, names: names.collection in whole and lose(url, names))
+        monkeypatch.setattr(kind, "attempt", partialmethod(twice, attempt))
+    report = prove([*KINDS.values()], lambda url, names: names.collection in intact and lose(url, names))
     found = report.to_dict()
     names = {kind.name for kind in RUN}
-    assert {*whole.values()} == names, [one["faults"] for one in found["scenarios"]]
+    assert {*intact.values()} == names, [one["faults"] for one in found["scenarios"]]
     assert not report.passed
     check_found(report, RUN, "lost")
     assert {one["name"] for one in found["scenarios"] if one["tries"]} == names
@@ -175,7 +176,7 @@ def test_a_call_that_comes_back_late_is_found(prove, monkeypatch):
 
 
 def test_an_answer_that_lacks_a_hit_is_found(prove, monkeypatch):
-    """Whatever the tables have."""
+    """The tables are intact."""
     compare = check.compare_scores
     monkeypatch.setattr(
         check, "compare_scores", lambda found, wanted, query: compare(dict(list(found.items())[1:]), wanted, query)
@@ -184,14 +185,13 @@ def test_an_answer_that_lacks_a_hit_is_found(prove, monkeypatch):
     assert faults_of(prove(chosen(names))) == {key: {"wrong": 1} for key in names}
 
 
-# --- the user's server ------------------------------------------------------------------------------------------------
+# --- a server of the user ---------------------------------------------------------------------------------------------
 
 
-def test_a_users_server_is_left_as_it_was(shell, database_url, tmp_path):
+def test_a_server_of_the_user_is_left_as_it_was(shell, database_url, tmp_path):
     before = schemas(database_url)
-    options = ("prove", "--only", "kill-add,kill-index,hostile,crash", "--minutes", "0.001", "--seed", "7")
-    done = shell(*options, "--json", "--page", str(tmp_path / "page.html"))
-    report = json.loads(done.stdout)
+    options = ("--only", "kill-add,kill-index,hostile,crash", "--seed", "7", "--page", str(tmp_path / "page.html"))
+    report = json.loads(shell("prove", *options, *BRIEFLY, "--json").stdout)
     assert (report["passed"], report["seed"]) == (True, 7)
     assert [one["name"] for one in report["scenarios"]] == ["kill-index", "kill-add", "hostile"]
     assert set(report["not_run"]) == {"crash"}
@@ -199,13 +199,9 @@ def test_a_users_server_is_left_as_it_was(shell, database_url, tmp_path):
     assert "kill-index" in page
     assert "semlex prove: passed</title>" in page
     assert schemas(database_url) == before
-    table = shell(*options[:2], "kill-add", *options[3:5]).stdout
-    assert "passed: 1 try and 1 kill in" in table
-
-
-def test_what_exists_is_refused(shell, database_url):
-    execute(database_url, f"CREATE SCHEMA {SCHEMA}")
-    assert "--schema" in shell("prove", "--minutes", "0.001", code=2).stderr
+    assert "passed: 1 try and 1 kill in" in shell("prove", "--only", "kill-add", *BRIEFLY).stdout
+    execute(database_url, f"CREATE SCHEMA {SCHEMA}")  # nor is a schema used that exists
+    assert "--schema" in shell("prove", *BRIEFLY, code=2).stderr
 
 
 @pytest.mark.parametrize(
@@ -225,11 +221,11 @@ def test_wrong_options_are_refused_before_the_first_try(shell, options, message)
     assert done.stdout == ""
 
 
-def test_a_role_without_a_right_is_told_what_to_ask_for(database_url, tmp_path):
+def test_the_error_of_a_role_without_a_right_shows_the_statement_that_grants_it(database_url, tmp_path):
     execute(database_url, "DROP EXTENSION IF EXISTS vector CASCADE")
     with new_role(database_url) as role:
         shell = Shell(make_conninfo(database_url, user=role), tmp_path)
-        options = ("prove", "--only", "damage", "--minutes", "0.001")
+        options = ("prove", "--only", "damage", *BRIEFLY)
         assert "CREATE EXTENSION vector;" in shell(*options, code=3).stderr
         execute(database_url, "CREATE EXTENSION vector")
         grant = shell(*options, code=3).stderr.partition("to run: ")[2].strip()
@@ -246,7 +242,7 @@ def test_a_report_is_printed_although_the_server_is_gone(shell, monkeypatch):
         raise ConnectionFailedError("the server is gone")
 
     monkeypatch.setattr(Ground, "remove", fail)
-    done = shell("prove", "--only", "damage", "--minutes", "0.001", "--page", "page.html", code=3)
+    done = shell("prove", "--only", "damage", *BRIEFLY, "--page", "page.html", code=3)
     assert "passed: 1 try" in done.stdout
     assert "the server is gone" in done.stderr
     assert (shell.folder / "page.html").exists()
@@ -264,14 +260,14 @@ def test_a_report_is_printed_although_every_try_fails(shell, monkeypatch):
         monkeypatch.setattr(Site, "client", gone)
 
     monkeypatch.setattr(Ground, "create", create_and_vanish)
-    done = shell("prove", "--only", "damage,hostile", "--minutes", "0.001", code=3)
+    done = shell("prove", "--only", "damage,hostile", *BRIEFLY, code=3)
     assert "damage: wrong in try 1: ConnectionFailedError: the server is gone" in done.stdout
     assert "\nfailed: " in done.stdout
     assert "the server is gone" in done.stderr
 
 
 class Unclosable(Scenario):
-    """A scenario that cannot be closed."""
+    """A scenario whose closing fails."""
 
     name, what = "unclosable", "nothing"
 
@@ -286,7 +282,7 @@ class Unclosable(Scenario):
 
 
 class Failing(Unclosable):
-    """The same, and its tries fail."""
+    """Its tries fail as well."""
 
     name = "failing"
 
@@ -295,7 +291,7 @@ class Failing(Unclosable):
 
 
 class Unbegun(Unclosable):
-    """The same, and it fails when it has opened something."""
+    """Its beginning fails as well, after it has opened something."""
 
     name = "unbegun"
 
@@ -304,7 +300,7 @@ class Unbegun(Unclosable):
         raise Fault("hung", "in the beginning")
 
 
-def test_a_scenario_that_cannot_be_closed_ends_no_proof(database_url):
+def test_a_proof_goes_on_after_a_scenario_whose_closing_fails(database_url):
     with Site(database_url) as site:
         report = Proof(site, [Failing, Unclosable, Unbegun], lanes=1).run()
     assert [one.tries for one in report.scenarios] == [1, 1, 1]
@@ -338,7 +334,7 @@ def test_a_proof_that_is_interrupted_while_it_makes_its_schema_leaves_nothing(da
     assert schemas(database_url) == before
 
 
-def test_a_code_that_a_command_raises_instead_of_an_interrupt_is_kept():
+def test_an_exit_code_that_is_raised_instead_of_an_interrupt_is_kept():
     def stopped():
         with ending_at_sigterm():
             signal.raise_signal(signal.SIGTERM)
@@ -354,16 +350,15 @@ def test_a_code_that_a_command_raises_instead_of_an_interrupt_is_kept():
 
 
 def test_an_interrupted_proof_ends_after_the_tries_that_have_begun(prove):
-    told = threading.Event()
+    reported = threading.Event()
 
     def tell(report, seconds):
-        if report.interrupted:
-            told.set()
-        else:
+        if not report.interrupted:
             raise KeyboardInterrupt
+        reported.set()
 
     kinds = chosen(["kill-add", "kill-delete", "damage"])
-    report = prove(kinds, lambda *_: told.wait(), seconds=3600, lanes=1, tell=tell)
+    report = prove(kinds, lambda *_: reported.wait(), seconds=3600, lanes=1, tell=tell)
     assert [one.tries for one in report.scenarios] == [1, 0, 0]
     assert verdict(report.to_dict()) == "interrupted, no fault so far"
 
@@ -371,7 +366,7 @@ def test_an_interrupted_proof_ends_after_the_tries_that_have_begun(prove):
 def test_a_fault_ends_with_1(shell, monkeypatch):
     broken = breaking(BREAKS["lost"])
     monkeypatch.setattr(Site, "sabotage", lambda site, names, url=None: broken(url or site.url, names))
-    done = shell("prove", "--only", "kill-add", "--minutes", "0.001", code=1)
+    done = shell("prove", "--only", "kill-add", *BRIEFLY, code=1)
     assert "kill-add: lost in try 1" in done.stdout
     assert "failed" in done.stdout
 
