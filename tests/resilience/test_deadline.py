@@ -18,6 +18,7 @@ from tests.support.databases import execute
 from tests.support.http_server import in_process
 from tests.support.manual_clock import ManualClock
 from tests.support.retrievers import opened
+from tests.support.spies import calls_of
 from tests.support.waiting import LIMIT, eventually, turns
 
 
@@ -67,13 +68,7 @@ async def test_a_server_that_falls_silent_after_a_leg_failed_is_given_up(databas
 
 
 async def test_a_cancelled_write_does_not_wait_for_a_silent_server(database_url, monkeypatch):
-    cancel, given = psycopg.AsyncConnection.cancel_safe, []
-
-    async def noted(connection, *, timeout):  # noqa: ASYNC109 - the driver's
-        given.append(timeout)
-        await cancel(connection, timeout=timeout)
-
-    monkeypatch.setattr(psycopg.AsyncConnection, "cancel_safe", noted)
+    cancels = calls_of(monkeypatch, psycopg.AsyncConnection, "cancel_safe")
     async with away(database_url) as (proxy, retriever):
         proxy.hearing.clear()
         writing = asyncio.create_task(retriever.add_documents([Document("an apple is red", id="apple")]))
@@ -82,7 +77,7 @@ async def test_a_cancelled_write_does_not_wait_for_a_silent_server(database_url,
         await asyncio.wait({writing})
         assert writing.cancelled()
         # By itself the driver waits ten times as long for a server that does not take the request.
-        assert given == [CANCEL_SECONDS]
+        assert [call["timeout"] for call in cancels] == [CANCEL_SECONDS]
         proxy.hearing.set()
         await retriever.add_documents([Document("an apple is red", id="apple")])
         assert await retriever.count() == 2
@@ -93,28 +88,20 @@ async def test_the_health_of_a_silent_server_is_reported_in_time(database_url):
     async with away(database_url, clock) as (proxy, retriever):
         assert (await retriever.health_check()).ok
         proxy.hearing.clear()
-        asking = asyncio.create_task(retriever.health_check())
-        await eventually(lambda: proxy.swallowed)
-        clock.advance(LIMIT + DEADLINE_GRACE_SECONDS)
-        health = await asking
+        health = await clock.expire(LIMIT + DEADLINE_GRACE_SECONDS, retriever.health_check())
         assert not health.ok
         assert f"did not answer within {LIMIT:g} s" in health.error
 
 
 async def test_a_probe_is_answered_within_a_second_while_the_database_is_away(database_url, caplog):
-    clock = ManualClock()
+    clock, limit = ManualClock(), DATABASE_SECONDS + DEADLINE_GRACE_SECONDS
+    assert limit <= 1
     async with proxied(database_url) as (proxy, url), Client(url, embedding_model="none") as client:
         client._resources.database.clock = clock
         async with in_process(client, jobs=1) as served:
             proxy.hearing.clear()
-            asking = asyncio.create_task(served.http.get("/readyz"))
-            await clock.eventually_waited(DATABASE_SECONDS + DEADLINE_GRACE_SECONDS)
-            clock.advance(1.0)  # expires
-            answer = await asking
-            asking = asyncio.create_task(served.http.get("/metrics"))
-            await clock.eventually_waited(DATABASE_SECONDS + DEADLINE_GRACE_SECONDS)
-            clock.advance(1.0)  # expires
-            figures = (await asking).text
+            answer = await clock.expire(limit, served.http.get("/readyz"))
+            figures = (await clock.expire(limit, served.http.get("/metrics"))).text
             assert "semlex_pool_waiting" in figures
             assert "semlex_jobs" not in figures
             proxy.hearing.set()

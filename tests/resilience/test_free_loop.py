@@ -87,9 +87,6 @@ async def test_the_loop_never_waits_for_an_embedder_that_works(database_url, tmp
         assert (await index).chunks == 1
 
 
-# --- models behind servers ------------------------------------------------------------------------------------------
-
-
 async def test_searches_do_not_queue_for_a_models_server(database_url):
     """The server answers none of the twenty queries before all of them have arrived."""
     together = threading.Barrier(SEARCHES)

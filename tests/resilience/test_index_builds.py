@@ -324,7 +324,7 @@ async def test_a_load_returns_when_its_rows_are_found(database_url):
         assert (hits[0].id, hits.legs["vector"].plan[:12]) == ("more", "vector index")
 
 
-@pytest.mark.parametrize("way", ["block", "close", "option", "synchronous block"])
+@pytest.mark.parametrize("way", ["block", "close", "option", "request", "synchronous block"])
 async def test_a_short_program_ends_with_its_indexes(database_url, way):
     retriever = retriever_of(database_url, bulk=BulkIngestConfig(wait_for_index=way == "option"))
     if way == "block":
@@ -334,7 +334,9 @@ async def test_a_short_program_ends_with_its_indexes(database_url, way):
         await asyncio.to_thread(fill_synchronously, database_url)
     else:
         await fill(retriever, ROWS)
-        if way == "option":
+        if way == "request":  # which takes over from the build that the load has begun
+            assert list(await retriever.indexes.create()) == []
+        if way in ("option", "request"):
             assert await validity(retriever) == BUILT
         await retriever.close()
     async with retriever_of(database_url) as again:
@@ -372,13 +374,6 @@ async def test_a_collection_is_dropped_beside_its_build(database_url):
         await writer.rollback()
         assert await dropping
         assert await retriever.indexes.wait() == []
-
-
-async def test_a_request_for_indexes_takes_over(database_url):
-    async with retriever_of(database_url) as retriever, asyncio.timeout(120):
-        await fill(retriever, ROWS)
-        assert list(await retriever.indexes.create()) == []
-        assert await validity(retriever) == BUILT
 
 
 async def test_a_build_whose_client_is_gone_is_left_to_end(database_url):

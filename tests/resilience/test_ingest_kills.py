@@ -1,7 +1,5 @@
 """Whatever is killed while files come in, and wherever: what is stored is whole, and the next run completes it."""
 
-from __future__ import annotations
-
 import logging
 import random
 import signal
@@ -18,7 +16,7 @@ from semlex.store.indexes import choice
 from semlex.store.postgres.embedded.server import EmbeddedServer
 from semlex.store.schema.names import Names
 from tests.support.clients import killed_client
-from tests.support.clients.killed_client import ALL, COMMANDS, GATHERING, INDEXING, POINTS, VICTIMS, Order
+from tests.support.clients.killed_client import ALL, COMMANDS, GATHERING, INDEXING, POINTS, VICTIMS, Order, Point
 from tests.support.databases import execute
 from tests.support.folders import new_open_folder
 from tests.support.programs import Program
@@ -35,8 +33,7 @@ OPTIONS = ("--model", "static", "--chunk-tokens", "32", "--overlap-tokens", "0",
 INDEX_FROM_ROWS = 40
 STIRS = 20  # of a watched folder at most: it may be looked at in the middle of a change
 ASKING = "kills"  # name of connections that ask for backends; one that asked before may be ending
-FULL = 2_000  # kills of `--full`
-MOMENTS = 30  # inside the transactions of every run that writes a batch for each file
+ANY = Point(None, batch=1, times=30)  # each run that writes a batch for each file has so many moments in transactions
 
 
 @dataclass(frozen=True)
@@ -82,7 +79,7 @@ class KilledRuns:
         before = set(self._log())
         code = self._killed(kill)
         entries = self._check_log(kill, before, code)
-        between = self._rows(KEPT) if kill.command != "watch" and entries and all(entries.values()) else None
+        between = self._read(rows_of, KEPT) if kill.command != "watch" and entries and all(entries.values()) else None
         self._check()
         self._run_again(kill.command)
         self._check()
@@ -90,10 +87,8 @@ class KilledRuns:
         self._compare(between)
         return code
 
-    # --- the kill -----------------------------------------------------------------------------------------------------
-
     def _prepare(self, kill):
-        collection = None if kill.point is None else POINTS[kill.point].collection
+        collection = POINTS.get(kill.point, ANY).collection
         if collection == "new" or (collection is None and self.chance.random() < 0.2):
             self._drop(KEPT)
         elif collection == "known" or kill.command == "watch":
@@ -125,17 +120,16 @@ class KilledRuns:
 
     def _order(self, kill):
         command, *rest = ["sync", "--watch"] if kill.command == "watch" else [kill.command]
-        point = None if kill.point is None else POINTS[kill.point]
-        batch = 1 if point is None else point.batch or self.chance.choice((1, 10, ALL))
+        point = POINTS.get(kill.point, ANY)
         limits = {
-            "semlex.ingest.run": {"BATCH_CHUNKS": batch},
+            "semlex.ingest.run": {"BATCH_CHUNKS": point.batch or self.chance.choice((1, 10, ALL))},
             "semlex.ingest.watch": {"GATHER_MS": 100},
             "semlex.store.indexes.background": {"QUIET_SECONDS": 3600},
             "semlex.store.indexes.choice": {"INDEX_FROM_ROWS": INDEX_FROM_ROWS},
             "semlex.store.write.deletes": {"BATCH_DOCUMENTS": 2},
         }
         arguments = [command, str(self._folder.root), "-c", KEPT, *OPTIONS, *rest]
-        times = self.chance.randint(1, MOMENTS if point is None else point.times)
+        times = self.chance.randint(1, point.times)
         return Order(arguments, self._server.url, self._server.folder, kill.point, times, kill.victim, limits=limits)
 
     def _point_reached(self, kill, client):
@@ -152,11 +146,9 @@ class KilledRuns:
         client.until_said("reached")
         return int(client.said.split("reached ")[1].split()[0])
 
-    # --- what is stored -----------------------------------------------------------------------------------------------
-
     def _log(self):
         """Runs by their beginning: key -> whether it says that it has ended."""
-        if not self._is_made(KEPT):
+        if not self._read(is_made, KEPT):
             return {}
         statement = f"SELECT run_id, finished_at IS NOT NULL FROM semlex.{KEPT}_ingestion_log ORDER BY started_at"  # noqa: S608
         return dict(execute(self._server.url, statement))
@@ -175,7 +167,7 @@ class KilledRuns:
 
     def _check(self):
         """Everything is whole, and searches work."""
-        if not self._is_made(KEPT):
+        if not self._read(is_made, KEPT):
             return
         check_files(self._server.url, Names("semlex", KEPT), self._folder, self._model, complete=False)
         with self._opened(KEPT) as store:
@@ -193,31 +185,26 @@ class KilledRuns:
     def _compare(self, between):
         """Nothing is lost, nothing is there twice: everything is as in a new collection."""
         self._shell("index", str(self._folder.root), "-c", NEW, *OPTIONS)
-        rows = self._rows(NEW)
-        assert self._rows(KEPT) == rows
+        rows = self._read(rows_of, NEW)
+        assert self._read(rows_of, KEPT) == rows
         # A run that says in the log that it has ended has done all of it.
         assert between in (None, rows)
-        with psycopg.connect(self._server.url) as connection:
-            made = indexes_of(connection, KEPT)
+        made = self._read(indexes_of, KEPT)
         assert all(made.values())
         assert made.keys() >= {"metadata", "document_name", "hnsw_1"}
         with self._opened(KEPT) as kept, self._opened(NEW) as new:
             assert answers(kept) == answers(new)
         self._drop(NEW)
 
-    def _rows(self, collection):
+    def _read(self, reading, collection):
         with psycopg.connect(self._server.url) as connection:
-            return rows_of(connection, collection)
+            return reading(connection, collection)
 
     def _opened(self, collection):
         return sync_opened(self._server.url, "static", collection=collection)
 
-    def _is_made(self, collection):
-        with psycopg.connect(self._server.url) as connection:
-            return is_made(connection, collection)
-
     def _drop(self, collection):
-        if self._is_made(collection):
+        if self._read(is_made, collection):
             with self._opened(collection) as store:
                 store.drop_collection()
 
@@ -239,7 +226,7 @@ def test_a_kill_loses_and_doubles_nothing(runs, kill):
 @pytest.mark.full
 @pytest.mark.timeout(6 * 3600)
 def test_thousands_of_kills_lose_and_double_nothing(runs):
-    for number in range(FULL):
+    for number in range(2_000):
         seed = random.getrandbits(64)
         runs.chance.seed(seed)
         kill = runs.chance.choice(EVERYWHERE if number % 2 else ANYWHERE)

@@ -105,8 +105,7 @@ def is_gone(folder):
 def shell(command, folder, keep_alive):
     """Runs a line of the shell in which ``semlex`` is the command."""
     line = f'semlex() {{ "{sys.executable}" -m semlex "$@"; }}; {command}'
-    environment = {name: value for name, value in os.environ.items() if name != "DATABASE_URL"}
-    environment |= {"SEMLEX_DATA_DIR": str(folder.parent), "SEMLEX_KEEP_ALIVE": str(keep_alive)}
+    environment = os.environ | {"SEMLEX_DATA_DIR": str(folder.parent), "SEMLEX_KEEP_ALIVE": str(keep_alive)}
     return subprocess.run(["/bin/bash", "-c", line], capture_output=True, text=True, env=environment, check=False)
 
 

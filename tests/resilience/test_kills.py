@@ -31,9 +31,6 @@ def stored(url):
     return ids, len(vectors), len(set(ids) ^ set(vectors))
 
 
-# --- the client dies ------------------------------------------------------------------------------------------------
-
-
 # Transaction, moment, and at which of its times -> how many batches are stored by then, and what the client has said.
 MOMENTS = {
     ("set up the collection", "worked", 1): (0, ""),
@@ -60,9 +57,6 @@ def test_a_killed_client_loses_and_doubles_nothing(database_url, moment):
 
 def ids_of(batches):
     return sorted(document.id for document in documents_of(0, batches * ROWS))
-
-
-# --- the backend dies -----------------------------------------------------------------------------------------------
 
 
 def end_backends(url, pid=None):
@@ -158,9 +152,6 @@ async def test_a_row_whose_commit_was_not_heard_of_is_found_once(database_url, m
             assert (await retriever.search("number 2", 9, mode="keyword"))[0].id == "d2"
             await other.indexes.optimize()
     check_index(database_url, "default_collection")
-
-
-# --- the stream is short --------------------------------------------------------------------------------------------
 
 
 RealEncoder = _core.CopyEncoder

@@ -107,9 +107,6 @@ async def test_behind_a_transaction_pooler(database_url, monkeypatch):
     assert pooler.discarded == 0
 
 
-# --- killed ---------------------------------------------------------------------------------------------------------
-
-
 ROWS = 60
 # Where one run after another is killed; by the last, the new model serves.
 MOMENTS = [

@@ -285,18 +285,15 @@ async def test_a_primary_alone(pair, caplog):
         assert not re.search("host|socket", repr([found.read_from, *found.warnings]))
 
 
-@pytest.mark.parametrize(
-    ("options", "match"),
-    [
+def test_what_cannot_be():
+    for options, message in (
         ({"read_from": "anywhere"}, "'primary' or 'replica'|'primary', 'replica'"),
         ({"read_from": "replica"}, "needs a database URL"),
         ({"read_from": "replica", "pool": AsyncConnectionPool(open=False)}, "needs a database URL"),
         ({"read_from": "replica", "db_url": "postgresql://a,b/x?target_session_attrs=standby"}, "target_session_attrs"),
-    ],
-)
-def test_what_cannot_be(options, match):
-    with pytest.raises(ConfigurationError, match=match):
-        PostgreSQLRetriever(**options)
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            PostgreSQLRetriever(**options)
 
 
 def test_from_threads_and_on_the_command_line(pair, tmp_path):

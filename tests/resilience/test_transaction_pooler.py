@@ -28,19 +28,27 @@ from tests.support.waiting import eventually, waiting
 
 CHUNK = "semlex.words_chunk"
 WRITERS, SEARCHERS = 2, 3
-# What a session can keep beyond a transaction.
-SESSION = r"""
-    SELECT pg_backend_pid(),
-        current_setting('search_path'), current_setting('statement_timeout'), current_setting('jit'),
-        current_setting('default_transaction_isolation'), current_setting('default_transaction_read_only'),
-        (SELECT string_agg(name || ' = ' || setting, ', ') FROM pg_settings
-            WHERE source = 'session' AND name NOT LIKE 'transaction\_%'),
-        (SELECT string_agg(name, ', ') FROM pg_prepared_statements),
-        (SELECT string_agg(name, ', ') FROM pg_cursors WHERE is_holdable),
-        (SELECT string_agg(channel, ', ') FROM pg_listening_channels() AS channel),
-        (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()),
-        (SELECT count(*) FROM pg_class WHERE relnamespace = pg_my_temp_schema())
-"""
+# What leaves something in a session beyond a transaction -> where a session shows that.
+LEFT = {
+    "SET search_path = elsewhere": "current_setting('search_path')",
+    "SET statement_timeout = 1234567": "current_setting('statement_timeout')",
+    "SET jit = on": "current_setting('jit')",
+    "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE": (
+        "current_setting('default_transaction_isolation')"
+    ),
+    "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY": "current_setting('default_transaction_read_only')",
+    "SET work_mem = '5MB'": (
+        "array(SELECT name || setting FROM pg_settings WHERE source = 'session' AND name !~ '^transaction_')"
+    ),
+    "PREPARE something AS SELECT 1": "array(SELECT name FROM pg_prepared_statements)",
+    "DECLARE something CURSOR WITH HOLD FOR SELECT 1": "array(SELECT name FROM pg_cursors WHERE is_holdable)",
+    "LISTEN something": "array(SELECT pg_listening_channels())",
+    "SELECT pg_advisory_lock(1)": (
+        "array(SELECT mode FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid())"
+    ),
+    "CREATE TEMPORARY TABLE something ()": "array(SELECT oid FROM pg_class WHERE relnamespace = pg_my_temp_schema())",
+}
+SESSION = f"SELECT pg_backend_pid(), {', '.join(LEFT.values())}"
 
 
 retriever_of = partial(opened, model=16, collection="words")
@@ -72,9 +80,6 @@ async def pooled(url, size=2):
         assert [*(await sessions(pooler.address, size)).values()] == [clean] * size
 
 
-# --- the pooler itself ----------------------------------------------------------------------------------------------
-
-
 async def test_transactions_alternate_between_backends_and_what_needs_a_session_is_refused(database_url):
     async with pooled(database_url) as pooler, client_of(pooler.address) as client:
         backends = []
@@ -91,22 +96,6 @@ async def test_transactions_alternate_between_backends_and_what_needs_a_session_
                 await preparing.execute("SELECT %s", [1], prepare=True)
         with pytest.raises(psycopg.OperationalError, match="options"):
             await psycopg.AsyncConnection.connect(pooler.address, options="-c jit=off")
-
-
-# What leaves something in a session, by the place in `SESSION` that shows it.
-LEFT = [
-    "SET search_path = elsewhere",
-    "SET statement_timeout = 1234567",
-    "SET jit = on",
-    "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE",
-    "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY",
-    "SET work_mem = '5MB'",
-    "PREPARE something AS SELECT 1",
-    "DECLARE something CURSOR WITH HOLD FOR SELECT 1",
-    "LISTEN something",
-    "SELECT pg_advisory_lock(1)",
-    "CREATE TEMPORARY TABLE something (n int)",
-]
 
 
 async def test_what_is_left_in_a_session_is_found(database_url):
@@ -150,9 +139,6 @@ async def test_a_connection_is_given_back_after_rows_and_failures(database_url, 
         async with client.pipeline():
             counts = [await client.execute("SELECT count(*) FROM numbers") for _ in range(20)]
         assert {await one.fetchone() for one in counts} == {(2000,)}
-
-
-# --- semlex behind it -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("keyword", ["bm25", "tsvector"])
@@ -235,8 +221,7 @@ class Together:
     """
 
     def __init__(self, url, rounds):
-        self.url = url
-        self.rounds = rounds
+        self.url, self.rounds = url, rounds
         self.constant = many(30, IDS, "constant")
 
     async def run(self):
@@ -265,8 +250,7 @@ class Together:
             while done < self.rounds or not all(task.done() for task in writing):
                 mode = numbers.choice(["keyword", "hybrid"])
                 found = await retriever.search("constant", 30, mode=mode)
-                assert found.warnings == []
-                assert len(found) == 30
+                assert (len(found), found.warnings) == (30, [])
                 if mode == "keyword":
                     assert {one.id for one in found} == {one.id for one in self.constant}
                 one = numbers.choice(self.constant)
