@@ -11,13 +11,16 @@ from semlex.store.write import chunks as bulk
 from semlex.store.write.copy import BulkIngestConfig
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
-from tests.support.clients import loading_client
+from tests.support.clients import loading_client, table_sync_client
 from tests.support.clients.loading_client import documents_of
 from tests.support.databases import execute
+from tests.support.followed import articles
 from tests.support.keyword_index import check_index
 from tests.support.lost_answers import lose_answers
 from tests.support.programs import Program
 from tests.support.retrievers import opened, sync_opened
+from tests.support.synchronised import opened as synchronised
+from tests.support.whole_collection import count_faults
 
 BATCHES, ROWS = 4, 100
 
@@ -29,6 +32,10 @@ def stored(url):
         return [], 0, 0
     ids, vectors = ([one for (one,) in execute(url, f"SELECT chunk_id FROM {table} ORDER BY 1")] for table in tables)  # noqa: S608
     return ids, len(vectors), len(set(ids) ^ set(vectors))
+
+
+def ids_of(batches):
+    return sorted(document.id for document in documents_of(0, batches * ROWS))
 
 
 # Transaction, moment, and at which of its times -> how many batches are stored by then, and what the client has said.
@@ -55,8 +62,36 @@ def test_a_killed_client_loses_and_doubles_nothing(database_url, moment):
     assert stored(database_url) == (ids_of(BATCHES), BATCHES * ROWS, 0)
 
 
-def ids_of(batches):
-    return sorted(document.id for document in documents_of(0, batches * ROWS))
+# Transaction, moment, and at which of its times; rows that are stored by then of 20 that are new.
+RUN_MOMENTS = {
+    ("store rows", "copying", 1): 0,
+    ("store rows", "worked", 2): 5,
+    ("store rows", "committed", 3): 15,
+    ("store metadata of rows", "worked", 1): 20,
+    ("delete rows", "worked", 1): 20,
+    ("note the end of the run", "before", 1): 20,
+}
+
+
+@pytest.mark.parametrize("moment", RUN_MOMENTS, ids=lambda moment: " ".join(map(str, moment)))
+def test_a_killed_run_over_a_followed_table_loses_and_doubles_nothing(database_url, moment):
+    with articles(database_url, rows=20) as table, synchronised(database_url, "rows") as store:
+        store.tables.follow(**table.options(name="articles"))
+        if moment[0] in ("store metadata of rows", "delete rows"):
+            store.tables.sync()
+            table.update(1, author="bob")
+            table.delete(2)
+        with Program(table_sync_client.main, database_url, "rows", moment) as client:
+            client.until_stopped()
+            client.kill()
+        assert execute(database_url, "SELECT count(*) FROM semlex.rows_document") == [(RUN_MOMENTS[moment],)]
+        assert count_faults(table.connection, "rows") == {}
+        [report] = store.tables.sync()
+        assert report.failed == 0
+        assert count_faults(table.connection, "rows") == {}
+        keys = {f"articles/{key}" for (key,) in table.connection.execute("SELECT id FROM shop.articles")}
+        assert {chunk.source_document for chunk in store.list_chunks(limit=100)} == keys
+        assert [(one.added, one.changed, one.refreshed, one.deleted) for one in store.tables.sync()] == [(0, 0, 0, 0)]
 
 
 def end_backends(url, pid=None):
@@ -112,9 +147,7 @@ async def test_a_backend_that_dies_inside_a_copy(database_url, monkeypatch, deat
             assert "text number" not in str(caught.value)
             assert stored(database_url) == before
         await retriever.add_documents(documents_of(0, 100))
-    ids, vectors, unpaired = stored(database_url)
-    assert len(ids) == len(set(ids)) == vectors == 100 + len(before[0])
-    assert unpaired == 0
+    assert stored(database_url) == (sorted([*before[0], *ids_of(1)]), 100 + before[1], 0)
 
 
 async def test_a_commit_whose_answer_is_lost_is_not_done_twice(database_url, monkeypatch):
@@ -122,12 +155,12 @@ async def test_a_commit_whose_answer_is_lost_is_not_done_twice(database_url, mon
     async with opened(database_url) as retriever:
         lost = lose_answers(monkeypatch, "add documents", "delete")
         await retriever.add_documents(documents_of(0, 100))
-        ids, vectors, unpaired = stored(database_url)
-        assert (len(ids), len(set(ids)), vectors, unpaired) == (100, 100, 100, 0)
+        ids = ids_of(1)
+        assert stored(database_url) == (ids, 100, 0)
         report = await retriever.delete(ids[:40])
     assert lost == {"add documents", "delete"}
     assert (report.chunks, report.documents) == (0, 0)  # what the repetition deleted
-    assert sorted(stored(database_url)[0]) == sorted(ids[40:])
+    assert stored(database_url)[0] == ids[40:]
 
 
 @pytest.mark.parametrize("deleted", [False, True])
@@ -136,17 +169,16 @@ async def test_a_row_whose_commit_was_not_heard_of_is_found_once(database_url, m
     async with opened(database_url) as retriever, opened(database_url) as other:
         for batch in range(2):  # the second write remembers what the next one needs
             await retriever.add_documents(documents_of(batch, 1))
-        times = []
+        merged = []
 
         async def meanwhile():
-            times.append(await other.indexes.optimize())
+            merged.append(await other.indexes.optimize())
             if deleted:
                 assert (await other.delete(["d2"])).chunks == 1
 
         lose_answers(monkeypatch, "add documents", meanwhile=meanwhile)
         await retriever.add_documents(documents_of(2, 1))
-        [merged] = times
-        assert merged > 0
+        assert [segments > 0 for segments in merged] == [True]
         for _ in range(2):
             check_index(database_url, "default_collection")
             assert (await retriever.search("number 2", 9, mode="keyword"))[0].id == "d2"

@@ -1,4 +1,4 @@
-"""Workers that are killed, paused until their lease is over, or cut off: no job is lost, done twice, or stuck."""
+"""Workers that are killed, paused until their lease is over, or cut off: nothing is lost, done twice, or stuck."""
 
 import signal
 from collections import Counter
@@ -13,6 +13,8 @@ from semlex.testing import HashEmbedder
 from tests.support.clients import worker_client
 from tests.support.clients.worker_client import Order
 from tests.support.folders import folder_with
+from tests.support.followed import articles
+from tests.support.histories import EXPIRE as EXPIRE_CHANGES
 from tests.support.programs import Program
 from tests.support.waiting import LIMIT, until
 from tests.support.whole_collection import count_faults
@@ -137,3 +139,38 @@ def test_workers_that_are_cut_off_come_back(database_url, tmp_path, server_url):
         assert {job.wait(LIMIT).state for job in jobs} == {"done"}
         assert all(worker.is_alive for worker in workers)
         assert book.count() == len(jobs)
+
+
+WORKER_MOMENTS = [
+    ("trigger", "claim changes", "committed"),
+    ("trigger", "store rows", "worked"),
+    ("trigger", "store rows", "committed"),
+    ("trigger", "give changes back", "before"),
+    ("comparison", "take a followed table", "committed"),
+    ("comparison", "store rows", "worked"),
+]
+# Whether a lease goes on, of the table or of entries of the queue.
+HELD = """SELECT coalesce(leased_until > now(), false) OR EXISTS (SELECT FROM semlex.row_change WHERE due_at > now())
+    FROM semlex.followed_table"""
+
+
+@pytest.mark.parametrize(("way", "doing", "moment"), WORKER_MOMENTS, ids=lambda value: value.replace(" ", "_"))
+def test_what_a_killed_worker_had_begun_is_stored(database_url, tmp_path, way, doing, moment):
+    with articles(database_url, rows=10) as table, client(database_url) as opened:
+        news = opened.collection("news")
+        news.tables.follow(**table.options(changes=way))
+        news.tables.sync()
+        for number in range(5):
+            table.update(number, body=f"cherry {number}")
+        table.delete(9)
+        table.connection.execute(EXPIRE_CHANGES)
+        with Program(worker_client.run, Order(database_url, tmp_path, (doing, moment, 1))) as worker:
+            worker.until_stopped()
+            worker.kill()
+        assert table.connection.execute(HELD).fetchone() == (doing != "give changes back",)
+        table.connection.execute(EXPIRE_CHANGES)
+        opened.work(drain=True)
+        rows = table.connection.execute("SELECT 'articles/' || id, title || E'\\n\\n' || body FROM shop.articles")
+        assert sorted((chunk.source_document, chunk.content) for chunk in news.list_chunks()) == sorted(rows)
+        assert count_faults(table.connection, "news") == {}
+        assert table.connection.execute("SELECT count(*) FROM semlex.row_change").fetchone() == (0,)
