@@ -8,22 +8,18 @@ import pytest
 from semlex.proof import hostile_values as hostile
 from semlex.proof.hostile import Doors
 from semlex.store.schema.names import Names
-from semlex.testing import HashEmbedder
 from tests.support.retrievers import sync_opened
-
-NAME = "default_collection"
 
 
 @pytest.mark.timeout(3600)
 def test_hostile_values(database_url, full):
-    seed = random.randrange(2**32)
+    seed, tries = random.randrange(2**32), 20_000 if full else 400
     draw = random.Random(seed)
-    tries = 20_000 if full else 400
     with (
-        sync_opened(database_url, HashEmbedder(hostile.DIMENSIONS), collection=NAME) as retriever,
+        sync_opened(database_url, hostile.DIMENSIONS) as retriever,
         psycopg.connect(database_url, autocommit=True) as connection,
     ):
-        doors = Doors(retriever, database_url, connection, Names("semlex", NAME))
+        doors = Doors(retriever, database_url, connection, Names("semlex", "default_collection"))
         refused = dict.fromkeys(doors.calls, 0)
         doors.begin()
         for number in range(tries):

@@ -33,10 +33,8 @@ class Together:
     """Writers, a deleter, a merger, a rebuilder and searchers on one collection, until enough answers were checked."""
 
     def __init__(self, url, answers):
-        self.url = url
-        self.wanted = answers
-        self.checked = 0
-        self.found = 0
+        self.url, self.wanted = url, answers
+        self.checked = self.found = 0
         self.done = dict.fromkeys(("write", "delete", "merge", "rebuild"), 0)
 
     async def run(self):

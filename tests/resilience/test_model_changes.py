@@ -15,21 +15,11 @@ from semlex.proof.transaction_pooler import TransactionPooler
 from semlex.types.documents import Document
 from tests.journeys.maintenance.test_reembedding import documents
 from tests.support.clients import old_model_client, reembedding_client
-from tests.support.clients.old_model_client import WORDS
+from tests.support.clients.old_model_client import NAME, WORDS
 from tests.support.databases import execute
 from tests.support.programs import PROCESSES, Program
 from tests.support.retrievers import sync_opened
-from tests.support.two_models import (
-    NAME,
-    assert_vectors,
-    new_model,
-    old_model,
-    opened,
-    texts_of,
-    told,
-    vectors_of,
-    versions,
-)
+from tests.support.two_models import assert_vectors, new_model, old_model, opened, texts_of, told, vectors_of, versions
 from tests.support.waiting import eventually
 
 PROGRAMS = "ab"  # their names
@@ -91,11 +81,7 @@ async def test_behind_a_transaction_pooler(database_url, monkeypatch):
     monkeypatch.setattr(version_fill, "LAST_ROWS", 4)
     monkeypatch.setattr(open_collection, "LOOK_SECONDS", 0.0)
     monkeypatch.setattr(open_collection, "NOTE_SECONDS", 0.0)
-    async with (
-        TransactionPooler(database_url, 3) as pooler,
-        asyncio.timeout(120),
-        opened(pooler.address) as old,
-    ):
+    async with TransactionPooler(database_url, 3) as pooler, asyncio.timeout(120), opened(pooler.address) as old:
         await old.add_documents(documents(60))
         before = [hit.id for hit in await old.search(" ".join(WORDS[:2]), 5)]
         assert (await old.embeddings.change(new_model())).embedded == 60

@@ -33,8 +33,6 @@ RUN = [kind for kind in KINDS.values() if not kind.needs]
 SOME = {"kill-index", "kill-add", "kill-reembed", "kill-follow", "crash", "together", "hostile", "damage"}
 # These scenarios store chunks of files or rows, which are counted: an added chunk may be found as a wrong count.
 OF_DOCUMENTS = {kind.name for kind in RUN if issubclass(kind, (Indexing, Following))}
-
-
 BRIEFLY = ("--minutes", "0.001")
 
 
@@ -70,9 +68,6 @@ def schemas(url):
 
 def faults_of(report):
     return {one.name: dict(one.found) for one in report.scenarios}
-
-
-# --- intact and damaged data ------------------------------------------------------------------------------------------
 
 
 BREAKS = {
@@ -128,8 +123,7 @@ def test_every_scenario_finds_nothing_and_then_what_is_lost(prove, monkeypatch):
     for kind, attempt in [(kind, kind.attempt) for kind in RUN]:
         monkeypatch.setattr(kind, "attempt", partialmethod(twice, attempt))
     report = prove([*KINDS.values()], lambda url, names: names.collection in intact and lose(url, names))
-    found = report.to_dict()
-    names = {kind.name for kind in RUN}
+    found, names = report.to_dict(), {kind.name for kind in RUN}
     assert {*intact.values()} == names, [one["faults"] for one in found["scenarios"]]
     assert not report.passed
     check_found(report, RUN, "lost")
@@ -178,14 +172,9 @@ def test_a_call_that_comes_back_late_is_found(prove, monkeypatch):
 def test_an_answer_that_lacks_a_hit_is_found(prove, monkeypatch):
     """The tables are intact."""
     compare = check.compare_scores
-    monkeypatch.setattr(
-        check, "compare_scores", lambda found, wanted, query: compare(dict(list(found.items())[1:]), wanted, query)
-    )
+    monkeypatch.setattr(check, "compare_scores", lambda found, *others: compare(dict([*found.items()][1:]), *others))
     names = ["kill-delete", "kill-optimize", "together"]
     assert faults_of(prove(chosen(names))) == {key: {"wrong": 1} for key in names}
-
-
-# --- a server of the user ---------------------------------------------------------------------------------------------
 
 
 def test_a_server_of_the_user_is_left_as_it_was(shell, database_url, tmp_path):
