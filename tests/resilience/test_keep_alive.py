@@ -165,8 +165,7 @@ def test_of_several_keepers_one_stays_and_is_replaced_when_it_is_killed(folder, 
         for _ in range(3):
             assert embedded_keeper._start_keeper(folder, LONG, time.monotonic())
     until(lambda: len(keepers(folder)) == 1)
-    (keeper,) = keepers(folder)
-    keeper.kill()
+    keepers(folder)[0].kill()
     until(lambda: not server_status(folder)["kept"])
     assert use(folder, SHORT) == kept
     until(lambda: is_gone(folder))
@@ -277,9 +276,9 @@ def test_nobody_waits_for_the_keeper(folder, tmp_path):
     assert status == {"folder": str(folder), **running}
     assert stopped == ["stopped", '{"stopped": false}']
     until(lambda: is_gone(folder))
-    by_address = shell(f"semlex collections --database '{url}'", folder, 0)
-    assert by_address.returncode == 3
-    assert "start it: semlex postgres start --keep-alive 86400" in by_address.stderr
+    done = shell(f"semlex collections --database '{url}'", folder, 0)
+    assert done.returncode == 3
+    assert "start it: semlex postgres start --keep-alive 86400" in done.stderr
     assert shell("semlex postgres start", folder, 0).returncode == 2
     assert shell("semlex postgres start", folder, LONG).stdout == f"{server_status(folder)['url']}\n"
     assert shell("semlex search --model none --keep-alive 0 rotate", folder, LONG).returncode == 0
@@ -303,10 +302,10 @@ def test_status_of_a_folder_that_is_not_there(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("seconds", [-1, float("nan")])
-def test_a_time_that_is_none(tmp_path, seconds):
-    with pytest.raises(ConfigurationError, match="keep_alive must be a number of seconds, at least 0"):
-        EmbeddedServer(tmp_path, keep_alive=seconds)
+def test_a_time_that_is_none(tmp_path):
+    for seconds in (-1, float("nan")):
+        with pytest.raises(ConfigurationError, match="keep_alive must be a number of seconds, at least 0"):
+            EmbeddedServer(tmp_path, keep_alive=seconds)
 
 
 def test_a_keeper_of_a_stopped_server_does_not_watch_the_next_one(tmp_path):

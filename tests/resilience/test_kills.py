@@ -125,8 +125,7 @@ async def test_backends_that_die_between_batches_are_not_noticed(database_url, m
 @pytest.mark.parametrize("empty", [True, False], ids=["direct", "staged"])
 @pytest.mark.parametrize("deaths", [1, 3, 4])
 async def test_a_backend_that_dies_inside_a_copy(database_url, monkeypatch, deaths, empty):
-    left = deaths
-    copy_rows = bulk.copy_rows
+    left, copy_rows = deaths, bulk.copy_rows
 
     async def dying(connection, *arguments):
         nonlocal left
