@@ -28,11 +28,11 @@ TRAINING_TEXT = [
 ] * 4
 
 
-def write_tokenizer(folder, *, end_token=END_TOKEN, special_tokens=None):
-    """Trains and saves a tokenizer; `end_token` is what its post-processor appends."""
+def write_tokenizer(folder, *, start_token="", end_token=END_TOKEN, special_tokens=None):
+    """Trains and saves a tokenizer; `start_token` and `end_token` are what its post-processor adds to a text."""
     chosen = SPECIAL_TOKENS if special_tokens is None else special_tokens
     added = {token: token.startswith("<|") for token in chosen}
-    tokenizer = byte_pairs(TRAINING_TEXT, added, end_token, vocab_size=600, min_frequency=2)
+    tokenizer = byte_pairs(TRAINING_TEXT, added, end_token, start_token, vocab_size=600, min_frequency=2)
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(folder / "tokenizer.json"))
     settings = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}

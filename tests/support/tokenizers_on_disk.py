@@ -22,8 +22,8 @@ Die Größe der Straßen überrascht, übrigens auch im Süden. Où étaient les
 """
 
 
-def byte_pairs(texts, added, end_token=END_TOKEN, **training):
-    """A tokenizer with every part of Qwen's, trained on texts; its post-processor appends the end token, if any."""
+def byte_pairs(texts, added, end_token=END_TOKEN, start_token="", **training):
+    """A tokenizer with every part of Qwen's, trained on texts; its post-processor adds the tokens, if any."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -40,8 +40,8 @@ def byte_pairs(texts, added, end_token=END_TOKEN, **training):
     tokenizer.add_tokens([AddedToken(token, special=special, normalized=False) for token, special in added.items()])
     parts = [processors.ByteLevel(add_prefix_space=False, trim_offsets=False, use_regex=False)]
     if end_token is not None:
-        end = {"single": f"$A {end_token}", "pair": f"$A {end_token} $B"}
-        ids = [(end_token, tokenizer.token_to_id(end_token))]
+        end = {"single": f"{start_token} $A {end_token}".strip(), "pair": f"$A {end_token} $B"}
+        ids = [(token, tokenizer.token_to_id(token)) for token in (start_token, end_token) if token]
         parts.append(processors.TemplateProcessing(**end, special_tokens=ids))
     tokenizer.post_processor = processors.Sequence(parts)
     return tokenizer

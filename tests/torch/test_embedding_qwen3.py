@@ -1,3 +1,4 @@
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -33,16 +34,6 @@ def encoder(folder):
     return opened(folder)
 
 
-def last_token_pool(last_hidden_states, attention_mask):
-    """The model card's own function."""
-    left_padding = attention_mask[:, -1].sum() == attention_mask.shape[0]
-    if left_padding:
-        return last_hidden_states[:, -1]
-    sequence_lengths = attention_mask.sum(dim=1) - 1
-    batch_size = last_hidden_states.shape[0]
-    return last_hidden_states[torch.arange(batch_size), sequence_lengths]
-
-
 @pytest.fixture(scope="module")
 def card(folder):
     """The model card's recipe: left padding, last token, norm; in batches, or each text by itself."""
@@ -54,8 +45,7 @@ def card(folder):
             return np.concatenate([embed([text], dimensions, padded=True) for text in texts])
         batch = tokenizer(texts, padding=True, truncation=True, max_length=1024, return_tensors="pt")
         with torch.no_grad():
-            outputs = model(**batch)
-        pooled = last_token_pool(outputs.last_hidden_state, batch["attention_mask"])[:, :dimensions]
+            pooled = model(**batch).last_hidden_state[:, -1, :dimensions]
         return torch.nn.functional.normalize(pooled, p=2, dim=1).numpy()
 
     return embed
@@ -181,29 +171,25 @@ def test_order_survives_every_batch_plan(folder, encoder, batch_size, token_budg
 
 @pytest.mark.parametrize("dimensions", [32, 33, 64])
 def test_leading_dimensions_are_normalised_after_the_cut(folder, card, dimensions):
-    texts = ["a database keeps rows", "the lazy dog", ""]
-    cut = opened(folder, dimensions=dimensions)
+    texts, cut = ["a database keeps rows", "the lazy dog", ""], opened(folder, dimensions=dimensions)
     vectors = cut.embed_documents(texts)
     assert vectors.shape == (3, dimensions)
-    assert cut.dimensions == cut.identity.dimensions == dimensions
-    assert cut.least_dimensions == 32
+    assert (cut.dimensions, cut.identity.dimensions, cut.least_dimensions) == (dimensions, dimensions, 32)
     assert np.abs(np.linalg.norm(vectors, axis=1) - 1).max() <= 1e-6
     assert np.abs(vectors - card(texts, dimensions)).max() <= 1e-6
 
 
 def test_vectors_keep_their_length_when_asked(folder, encoder):
-    raw = opened(folder, normalize_embeddings=False)
-    texts = ["a database keeps rows", "an index"]
+    raw, texts = opened(folder, normalize_embeddings=False), ["a database keeps rows", "an index"]
     vectors = raw.embed_documents(texts)
-    norms = np.linalg.norm(vectors, axis=1)
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     assert (np.abs(norms - 1) > 0.1).all()
-    assert np.abs(vectors / norms[:, None] - encoder.embed_documents(texts)).max() <= 1e-6
+    assert np.abs(vectors / norms - encoder.embed_documents(texts)).max() <= 1e-6
     assert raw.identity.key != encoder.identity.key
 
 
 def test_the_instruction_precedes_queries_only(folder, encoder):
-    own = opened(folder, instruction="Find code")
-    text = "index of rows"
+    own, text = opened(folder, instruction="Find code"), "index of rows"
     assert np.array_equal(own.embed_documents([text]), encoder.embed_documents([text]))
     expected = encoder.embed_documents([instructed(text, "Find code")])[0]
     assert np.abs(own.embed_query(text) - expected).max() <= 1e-6
@@ -222,9 +208,7 @@ def test_a_long_text_is_cut_before_its_end_token_counted_and_told(folder, card, 
     assert np.abs(vectors[1] - card([kept])[0]).max() <= 1e-6
     caplog.clear()
     short.embed_documents([kept])
-    assert not caplog.records
-    # A cut query is logged, but is not counted as a document.
-    short.embed_query(long_text)
+    short.embed_query(long_text)  # its cut is logged, but not counted among documents
     assert [message[:14] for message in caplog.messages] == ["1 of 1 queries"]
     assert short.documents_cut == 2
 
@@ -232,15 +216,14 @@ def test_a_long_text_is_cut_before_its_end_token_counted_and_told(folder, card, 
 @given(TEXTS)
 def test_offsets_and_counts_agree_with_the_text(encoder, text):
     offsets = encoder.token_offsets(text)
-    assert offsets.dtype == np.int64
-    assert offsets.shape == (int(encoder.count_tokens([text])[0]), 2)
+    assert (offsets.dtype, offsets.shape) == (np.int64, (encoder.count_tokens([text])[0], 2))
     assert (np.diff(offsets, axis=0) >= 0).all()
     assert (offsets[:, 0] <= offsets[:, 1]).all()
     covered = {i for start, end in offsets.tolist() for i in range(start, end)}
     assert covered == set(range(len(text)))
 
 
-def test_no_texts_and_texts_that_no_tokenizer_can_read(encoder):
+def test_no_texts_texts_that_no_tokenizer_can_read_and_out_of_range_parameters(folder, encoder):
     none = encoder.embed_documents([])
     assert (none.shape, none.dtype, encoder.count_tokens([]).shape) == ((0, tiny_qwen3.HIDDEN), np.float32, (0,))
     with pytest.raises(ValidationError) as caught:
@@ -249,63 +232,46 @@ def test_no_texts_and_texts_that_no_tokenizer_can_read(encoder):
     assert "secret" not in str(caught.value)
     with pytest.raises(ValidationError, match="sequence of str"):
         encoder.embed_documents("one text")
+    for options, message in (
+        *(({"batch_size": size}, f"batch_size must be between 1 and 1,024; got {size:,}") for size in (0, 1025)),
+        ({"batch_size": 1.5}, "batch_size must be an int; got a float"),
+        ({"batch_size": True}, "batch_size must be an int; got a bool"),
+        *(({"max_length": most}, f"max_length must be between 128 and 32,768; got {most:,}") for most in (127, 32769)),
+        ({"max_length": 4096}, "max_length for .* must be between 128 and 2,048; got 4,096"),
+        ({"dimensions": 31}, "dimensions must be between 32 and .*; got 31"),
+        ({"device": "tpu"}, "device must be one of mps, cuda, cpu or None; got 'tpu'"),
+        ({"dtype": "int8"}, "dtype must be one of float32, bfloat16, float16 or None; got 'int8'"),
+        ({"attn": "magic"}, "attn must be one of trimmed, packed, reference; got 'magic'"),
+        ({"token_budget": 1}, "token_budget must be between 128 and 1,048,576; got 1"),
+        ({"instruction": "  "}, "instruction must not be blank"),
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            opened(folder, **options)
+    with pytest.raises(ModelMismatchError, match=r"dimensions=1024 .* makes vectors of 64"):
+        opened(folder, dimensions=1024)
 
 
 def test_identity(folder, encoder):
-    identity = encoder.identity
+    identity, expected = encoder.identity, (str(folder), tiny_qwen3.HIDDEN, "last-token", True)
     assert isinstance(encoder, Embedder)
-    assert (identity.model, identity.dimensions) == (str(folder), tiny_qwen3.HIDDEN)
-    assert (identity.pooling, identity.normalised) == ("last-token", True)
+    assert (identity.model, identity.dimensions, identity.pooling, identity.normalised) == expected
     assert identity.revision.startswith("sha256:")
     assert str(folder.parent) not in identity.key
     assert encoder.counter_name.startswith("tokenizer/")
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"batch_size": 0}, "batch_size must be between 1 and 1,024; got 0"),
-        ({"batch_size": 1025}, "batch_size must be between 1 and 1,024; got 1,025"),
-        ({"batch_size": 1.5}, "batch_size must be an int; got a float"),
-        ({"batch_size": True}, "batch_size must be an int; got a bool"),
-        ({"max_length": 127}, "max_length must be between 128 and 32,768; got 127"),
-        ({"max_length": 32769}, "max_length must be between 128 and 32,768; got 32,769"),
-        ({"max_length": 4096}, "max_length for .* must be between 128 and 2,048; got 4,096"),
-        ({"dimensions": 31}, "dimensions must be between 32 and .*; got 31"),
-        ({"device": "tpu"}, "device must be one of mps, cuda, cpu or None; got 'tpu'"),
-        ({"dtype": "int8"}, "dtype must be one of float32, bfloat16, float16 or None; got 'int8'"),
-        ({"attn": "magic"}, "attn must be one of .*; got 'magic'"),
-        ({"token_budget": 1}, "token_budget must be between 128 and 1,048,576; got 1"),
-        ({"instruction": "  "}, "instruction must not be blank"),
-        ({"dimensions": 1024}, r"dimensions=1024 .* makes vectors of 64"),
-    ],
-)
-def test_out_of_range_parameters(folder, options, message):
-    kind = ModelMismatchError if options == {"dimensions": 1024} else ConfigurationError
-    with pytest.raises(kind, match=message):
-        opened(folder, **options)
-
-
-@pytest.mark.parametrize(
-    ("tokenizer", "message"),
-    [
+def test_a_tokenizer_frames_a_text_with_the_trained_end_token_or_an_early_one_with_none(tmp_path, encoder):
+    folder, texts = tiny_qwen3.write_embedder(tmp_path / "own", end_token=None), ["a database", "数据库", ""]
+    assert np.array_equal(opened(folder).embed_documents(texts), encoder.embed_documents(texts))
+    frame = r"adds the token ids \[{}\] before and \[{}\] after a text; expected only <\|endoftext\|>"
+    for tokenizer, message in (
         ({"special_tokens": ["<|im_end|>"], "end_token": None}, r"lacks <\|endoftext\|>"),
-        (
-            {"end_token": "<|im_end|>"},
-            r"adds the token ids \[\] before and \[\d+\] after a text; expected only <\|endoftext\|>",
-        ),
-    ],
-)
-def test_a_tokenizer_without_the_trained_end_token_is_refused(tmp_path, tokenizer, message):
-    broken = opened(tiny_qwen3.write_embedder(tmp_path / "broken", **tokenizer))
-    with pytest.raises(ModelError, match=message):
-        broken.embed_documents(["a"])
-
-
-def test_an_early_revision_without_post_processor_gives_the_same_vectors(tmp_path, encoder):
-    early = opened(tiny_qwen3.write_embedder(tmp_path / "early", end_token=None))
-    texts = ["a database", "数据库", ""]
-    assert np.array_equal(early.embed_documents(texts), encoder.embed_documents(texts))
+        ({"end_token": "<|im_end|>"}, frame.format("", r"\d+")),
+        ({"start_token": "<|im_end|>"}, frame.format(r"\d+", r"\d+")),
+    ):
+        tiny_qwen3.write_tokenizer(folder, **tokenizer)
+        with pytest.raises(ModelError, match=message):
+            opened(folder).embed_documents(["a"])
 
 
 def test_missing_or_damaged_weights_are_refused(tmp_path):
@@ -313,8 +279,7 @@ def test_missing_or_damaged_weights_are_refused(tmp_path):
     tiny_qwen3.change_weights(folder, lambda weights: weights.pop("layers.1.mlp.up_proj.weight"))
     with pytest.raises(ModelError, match=r"1 weights are missing .*layers\.1\.mlp\.up_proj\.weight"):
         opened(folder).embed_documents(["a"])
-    content = (folder / "model.safetensors").read_bytes()
-    (folder / "model.safetensors").write_bytes(content[: len(content) // 2])
+    os.truncate(folder / "model.safetensors", (folder / "model.safetensors").stat().st_size // 2)
     with pytest.raises(ModelError, match=r"cannot be loaded from .*SafetensorError"):
         opened(folder).embed_documents(["a"])
 
@@ -326,8 +291,7 @@ def test_a_checkpoint_with_a_language_model_head_is_read_without_it(tmp_path):
     ids = [*tokenizer("a database")["input_ids"], tokenizer.pad_token_id]
     with torch.no_grad():
         expected = torch.nn.functional.normalize(body(torch.tensor([ids])).last_hidden_state[0, -1], dim=0).numpy()
-    causal = opened(folder)
-    assert np.abs(causal.embed_documents(["a database"])[0] - expected).max() <= 1e-6
+    assert np.abs(opened(folder).embed_documents(["a database"])[0] - expected).max() <= 1e-6
 
 
 def test_folders_that_hold_no_qwen3_model(tmp_path):
@@ -346,33 +310,28 @@ def test_folders_that_hold_no_qwen3_model(tmp_path):
         empty.embed_documents(["a"])
 
 
-def test_rows_that_overflow_half_precision_are_computed_in_float32(tmp_path, caplog):
-    folder, texts = tiny_qwen3.write_embedder(tmp_path / "loud"), ["a database keeps rows", "an index"]
-    # Its output passes 65,504, the largest float16.
-    tiny_qwen3.change_weights(folder, lambda weights: weights["layers.0.mlp.down_proj.weight"].mul_(1e5))
-    vectors = opened(folder, dtype="float16").embed_documents(texts)
-    assert any("overflowed in float16; the model now runs in float32" in record.message for record in caplog.records)
-    assert (np.sum(vectors * opened(folder).embed_documents(texts), axis=1) > 0.999).all()
-
-
-def test_half_precision_stays_close(folder, encoder):
+def test_half_precision_stays_close_and_rows_that_overflow_it_become_float32(tmp_path, folder, encoder, caplog):
     texts = ["a database keeps rows", "the quick brown fox", "数据库"]
     vectors = opened(folder, dtype="bfloat16").embed_documents(texts)
     assert (np.sum(vectors * encoder.embed_documents(texts), axis=1) > 0.995).all()
+    loud = tiny_qwen3.write_embedder(tmp_path / "loud")
+    # Its output passes 65,504, the largest float16.
+    tiny_qwen3.change_weights(loud, lambda weights: weights["layers.0.mlp.down_proj.weight"].mul_(1e5))
+    vectors = opened(loud, dtype="float16").embed_documents(texts)
+    assert any("overflowed in float16; the model now runs in float32" in message for message in caplog.messages)
+    assert (np.sum(vectors * opened(loud).embed_documents(texts), axis=1) > 0.999).all()
 
 
 def test_a_device_that_is_not_there_is_replaced_with_one_line(folder, encoder, caplog, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    elsewhere = opened(folder, device="cuda")
-    vectors = elsewhere.embed_documents(["a"])
-    assert len(caplog.records) == 1
-    assert "device 'cuda' is not available here; using" in caplog.text
+    vectors = opened(folder, device="cuda").embed_documents(["a"])
+    [message] = caplog.messages
+    assert "device 'cuda' is not available here; using" in message
     assert np.abs(vectors - encoder.embed_documents(["a"])).max() <= 1e-5
 
 
 def test_many_threads_get_the_vectors_of_one_and_none_of_one_that_is_closed(folder, encoder):
-    shared = opened(folder)
-    texts = [f"row {i} " * (i + 1) for i in range(8)]
+    shared, texts = opened(folder), [f"row {i} " * (i + 1) for i in range(8)]
     with ThreadPoolExecutor(len(texts)) as pool:
         found = [*pool.map(lambda text: shared.embed_documents([text])[0], texts)]
     assert np.abs(np.stack(found) - encoder.embed_documents(texts)).max() <= 1e-6
