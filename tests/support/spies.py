@@ -18,6 +18,12 @@ def calls_of(patch, owner, name):
     return calls
 
 
+def answering(patch, owner, **values):
+    """Functions return these values from now on, whatever they are given."""
+    for name, value in values.items():
+        patch.setattr(owner, name, lambda *_, value=value: value)
+
+
 def results_of(patch, owner, name):
     """What a coroutine function returns from now on."""
     real, results = getattr(owner, name), []

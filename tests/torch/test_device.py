@@ -6,54 +6,45 @@ import torch
 from semlex.errors import ConfigurationError
 from semlex.models.local import device
 from semlex.models.local.device import Placement, choose_placement
+from tests.support.spies import answering
 
 
-@pytest.mark.parametrize(
-    ("in_sight", "found", "expected"),
-    [(False, None, False), (True, "cuda", True), (True, "mps", True), (True, "cpu", False)],
-)
-def test_an_accelerator_is_one_that_torch_finds_behind_a_driver(monkeypatch, in_sight, found, expected):
-    monkeypatch.setattr(device, "_driver_in_sight", lambda: in_sight)
-    monkeypatch.setattr(device, "automatic_device", lambda: found or pytest.fail("torch was asked"))
-    assert device.has_accelerator() is expected
+def test_an_accelerator_is_one_that_torch_finds_behind_a_driver(monkeypatch):
+    for in_sight, found in ((False, None), (True, "cuda"), (True, "mps"), (True, "cpu")):
+        answering(monkeypatch, device, _driver_in_sight=in_sight)
+        monkeypatch.setattr(device, "automatic_device", lambda found=found: found or pytest.fail("torch was asked"))
+        assert device.has_accelerator() is (found in {"cuda", "mps"})
 
 
-@pytest.mark.parametrize(
-    ("version", "expected", "reason"),
-    [
+def test_precision_on_mps(monkeypatch):
+    answering(monkeypatch, torch.backends.mps, is_available=True)
+    for version, expected, reason in (
         ("2.12.1", "float32", "wrongly on MPS"),
         ("2.13.0", "bfloat16", "correct on MPS from torch 2.13"),
         ("3.0.0a1", "bfloat16", "correct on MPS from torch 2.13"),
-    ],
-)
-def test_precision_on_mps(monkeypatch, version, expected, reason):
-    monkeypatch.setattr(torch, "__version__", version)
-    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
-    assert choose_placement(None, None) == Placement("mps", expected)
-    assert choose_placement("mps", None).reason.endswith(reason)
-    assert choose_placement("mps", "float32") == Placement("mps", "float32")
-    if expected == "float32":
+    ):
+        monkeypatch.setattr(torch, "__version__", version)
+        assert choose_placement(None, None) == Placement("mps", expected)
+        assert choose_placement("mps", None).reason.endswith(reason)
+        assert choose_placement("mps", "float32") == Placement("mps", "float32")
         for half in ("float16", "bfloat16"):
+            if expected == "bfloat16":
+                assert choose_placement("mps", half) == Placement("mps", half)
+                continue
             with pytest.raises(ConfigurationError, match=r"needs torch 2\.13 or newer"):
                 choose_placement("mps", half)
-    else:
-        assert choose_placement("mps", "float16").precision == "float16"
 
 
-@pytest.mark.parametrize(
-    ("capability", "expected", "reason"),
-    [
+def test_precision_on_cuda(monkeypatch):
+    answering(monkeypatch, torch.backends.mps, is_available=False)
+    for capability, expected, reason in (
         ((7, 5), "float16", "has no units for bfloat16"),
         ((8, 0), "bfloat16", "the models were trained in it"),
         ((9, 0), "bfloat16", "the models were trained in it"),
-    ],
-)
-def test_precision_on_cuda(monkeypatch, capability, expected, reason):
-    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
-    assert choose_placement(None, None) == Placement("cuda", expected)
-    assert choose_placement("cuda", None).reason.endswith(reason)
+    ):
+        answering(monkeypatch, torch.cuda, is_available=True, get_device_capability=capability)
+        assert choose_placement(None, None) == Placement("cuda", expected)
+        assert choose_placement("cuda", None).reason.endswith(reason)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +62,7 @@ def test_precision_on_a_cpu(monkeypatch, amx, avx512, expected, reason):
         if value is None:
             monkeypatch.delattr(torch.cpu, name)
         else:
-            monkeypatch.setattr(torch.cpu, name, lambda value=value: value)
+            answering(monkeypatch, torch.cpu, **{name: value})
     assert choose_placement("cpu", None) == Placement("cpu", expected)
     assert choose_placement("cpu", None).reason == reason
     assert choose_placement("cpu", "float16").reason == "as configured"
@@ -81,12 +72,10 @@ def test_precision_on_a_cpu(monkeypatch, amx, avx512, expected, reason):
 
 def test_devices_in_words(monkeypatch):
     assert list(device.describe_devices()) == ["cpu"]
-    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
-    monkeypatch.setattr(torch.mps, "recommended_max_memory", lambda: 21 << 30)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Big One")
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=80 << 30))
+    answering(monkeypatch, torch.backends.mps, is_available=True)
+    answering(monkeypatch, torch.mps, recommended_max_memory=21 << 30)
+    answering(monkeypatch, torch.cuda, is_available=True, get_device_capability=(9, 0), get_device_name="Big One")
+    answering(monkeypatch, torch.cuda, get_device_properties=SimpleNamespace(total_memory=80 << 30))
     found = device.describe_devices()
     assert list(found) == ["mps", "cuda", "cpu"]
     assert "21.0 GiB" in found["mps"]
@@ -94,17 +83,14 @@ def test_devices_in_words(monkeypatch):
     assert "threads" in found["cpu"]
 
 
-@pytest.mark.parametrize(
-    ("system", "machine", "present", "expected"),
-    [
+def test_a_driver_in_sight(monkeypatch):
+    for system, machine, present, expected in (
         ("Darwin", "arm64", [], True),
         ("Darwin", "x86_64", [], False),
         ("Linux", "x86_64", [], False),
         *(("Linux", "x86_64", [path], True) for path in ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")),
-    ],
-)
-def test_a_driver_in_sight(monkeypatch, system, machine, present, expected):
-    monkeypatch.setattr(device.platform, "system", lambda: system)
-    monkeypatch.setattr(device.platform, "machine", lambda: machine)
-    monkeypatch.setattr(device.Path, "exists", lambda path: str(path) in present)
-    assert device._driver_in_sight() is expected
+    ):
+        answering(monkeypatch, device.platform, system=system, machine=machine)
+        with monkeypatch.context() as patch:
+            patch.setattr(device.Path, "exists", lambda path, present=present: str(path) in present)
+            assert device._driver_in_sight() is expected, (system, machine, present)

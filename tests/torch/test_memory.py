@@ -1,5 +1,6 @@
 """Memory that runs out, and token budgets that are measured."""
 
+import itertools
 import logging
 import sys
 
@@ -15,6 +16,7 @@ from semlex.models.local import transformer as budget
 from semlex.models.local.transformer import TokenBudget
 from tests.support import tiny_qwen3
 from tests.support.properties import SAME_SURROUNDINGS
+from tests.support.spies import answering
 from tests.support.watched_model import ROWS, Watched, difference, opened, token_rows
 
 pytestmark = pytest.mark.usefixtures("watched")
@@ -62,50 +64,40 @@ def test_a_batch_that_finds_no_room_changes_no_state(  # noqa: PLR0917 (fixtures
     folder, whole, shared, lengths, failing, error
 ):
     shared.token_cap = None  # as after loading
-    rows = token_rows(lengths)
-    expected = whole.last_hidden(rows)
-    count = 0
+    rows, numbers = token_rows(lengths), itertools.count(1)
 
     def look(batch):
-        nonlocal count
-        count += 1
-        if count in failing and len(batch) > 1:
+        if next(numbers) in failing and len(batch) > 1:
             raise error[0](error[1])
 
     model = opened(folder, token_budget=128)
     model._open()  # and its self-test
-    Watched.look = look
-    try:
-        assert difference(model.last_hidden(rows), expected) <= 1e-6
-    finally:
-        Watched.look = staticmethod(lambda lengths: None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Watched, "look", look)
+        assert difference(model.last_hidden(rows), whole.last_hidden(rows)) <= 1e-6
 
 
 @PLAIN
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=12), st.integers(60, 200))
 def test_passes_shrink_until_they_fit_and_stay_so(folder, whole, shared, lengths, room):
     shared.token_cap = None  # as after loading
-    rows = token_rows(lengths)
+    rows, failures = token_rows(lengths), []
     expected = whole.last_hidden(rows)
-    failures = 0
 
     def look(batch):
-        nonlocal failures
         if max(batch) * len(batch) > room:
-            failures += 1
+            failures.append(batch)
             raise MemoryError
 
     first, second = opened(folder), opened(folder)
     first._open()
-    Watched.look = look
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Watched, "look", look)
         assert difference(first.last_hidden(rows), expected) <= 1e-6
-        before = failures
-        assert difference(second.last_hidden(rows), expected) <= 1e-6
-        assert failures == before  # the second user of the weights starts with what fits
         assert first.report.token_budget_reason == ("memory ran out" if failures else "start value")
-    finally:
-        Watched.look = staticmethod(lambda lengths: None)
+        failures.clear()
+        assert difference(second.last_hidden(rows), expected) <= 1e-6
+        assert failures == []  # the second user of the weights starts with what fits
 
 
 def test_one_line_says_that_memory_ran_out(folder, caplog):
@@ -137,8 +129,7 @@ def test_one_row_that_finds_no_room_is_an_error_with_a_remedy(folder):
     Watched.look = look
     with pytest.raises(ModelError, match="is too small for a single row; shorten the texts") as caught:
         model.last_hidden(ROWS)
-    assert caught.value.__cause__ is None
-    assert caught.value.__context__ is None  # it would hold the tensors of the pass
+    assert caught.value.__cause__ is caught.value.__context__ is None  # either would hold the tensors of the pass
     Watched.look = staticmethod(lambda lengths: None)
     assert difference(model.last_hidden(ROWS), expected) <= 1e-6
 
@@ -166,10 +157,9 @@ def test_memory_is_freed_after_the_error_is_forgotten_and_other_errors_pass_unch
 
 
 def test_memory_errors_are_recognised():
-    for kind, message in EXHAUSTED:
-        assert memory.is_exhausted(kind(message)), message
-    for kind, message in ((RuntimeError, "shape"), (ValueError, "out of memory"), (OSError, "No space left")):
-        assert not memory.is_exhausted(kind(message)), message
+    others = [(RuntimeError, "shape"), (ValueError, "out of memory"), (OSError, "No space left")]
+    for kind, message in EXHAUSTED + others:
+        assert memory.is_exhausted(kind(message)) is ((kind, message) in EXHAUSTED), message
 
 
 @pytest.mark.parametrize("room", [0, 15, 64, 10_000])
@@ -187,14 +177,11 @@ def test_batches_keep_to_the_room_that_is_free(folder, monkeypatch, room):
 
 
 def test_the_driver_is_not_asked_where_cached_blocks_suffice(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 300)
-    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: 200)
+    answering(monkeypatch, torch.cuda, memory_reserved=300, memory_allocated=200)
     asked = []
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: asked.append(1) or (20, 1000))
-    assert memory.fits("cuda", 5, 10)
-    assert not asked
-    assert memory.fits("cuda", 6, 10)  # with what the driver has
-    assert asked
+    assert (memory.fits("cuda", 5, 10), asked) == (True, [])
+    assert (memory.fits("cuda", 6, 10), asked) == (True, [1])  # with what the driver has
     assert not memory.fits("cuda", 7, 10)
 
 
@@ -238,28 +225,21 @@ def test_cached_blocks_are_returned_before_a_batch_is_cut(monkeypatch):
     free, returned = [100, 1_000], []
     monkeypatch.setattr(memory, "free_bytes", lambda device: free[min(len(returned), 1)])
     monkeypatch.setattr(memory, "give_back", returned.append)
-    assert memory.fits("mps", 1, 40)
-    assert returned == []
-    assert memory.fits("mps", 10, 40)
-    assert returned == ["mps"]
+    assert (memory.fits("mps", 1, 40), returned) == (True, [])
+    assert (memory.fits("mps", 10, 40), returned) == (True, ["mps"])
     free[1] = 100
     returned.clear()
-    assert not memory.fits("mps", 10, 40)
-    assert returned == ["mps"]
-    monkeypatch.setattr(memory, "free_bytes", lambda device: None)
+    assert (memory.fits("mps", 10, 40), returned) == (False, ["mps"])
+    answering(monkeypatch, memory, free_bytes=None)
     assert memory.fits("cpu", 1 << 40, 40)
 
 
 def test_free_memory_of_each_device(monkeypatch):
-    assert memory.free_bytes("cpu") is None
-    assert memory.total_bytes("cpu") is None
-    for name, value in {"mem_get_info": (100, 1000), "memory_reserved": 50, "memory_allocated": 20}.items():
-        monkeypatch.setattr(torch.cuda, name, lambda value=value: value)
+    assert memory.free_bytes("cpu") is memory.total_bytes("cpu") is None
+    answering(monkeypatch, torch.cuda, mem_get_info=(100, 1000), memory_reserved=50, memory_allocated=20)
     assert memory.free_bytes("cuda") == 130
-    monkeypatch.setattr(torch.mps, "recommended_max_memory", lambda: 700)
-    monkeypatch.setattr(torch.mps, "driver_allocated_memory", lambda: 800)
-    assert memory.free_bytes("mps") == -100
-    assert memory.total_bytes("mps") == 700
+    answering(monkeypatch, torch.mps, recommended_max_memory=700, driver_allocated_memory=800)
+    assert (memory.free_bytes("mps"), memory.total_bytes("mps")) == (-100, 700)
 
 
 def test_the_estimate_is_of_the_right_size():
@@ -292,9 +272,7 @@ def test_the_smallest_candidate_that_is_nearly_the_fastest(speeds):
 
 def test_too_little_work_is_no_measurement():
     found = TokenBudget((16, 32), 16)
-    assert found.trial(32) is None
-    assert found.trial(33) == 16
-    assert found.best == 16
+    assert (found.trial(32), found.trial(33), found.best) == (None, 16, 16)
     found.record(16, 10, 0.0)  # a clock that stands still is no division by zero
     assert found.trial(33) == 32
 
@@ -317,8 +295,7 @@ def test_measuring_changes_no_state_and_is_done_once(folder, monkeypatch, caplog
     assert sorted(computed) == sorted(rows.lengths.tolist() * (len(computed) // 40))  # no row is computed twice
     assert (first.report.token_budget in {32, 64, 96}, first.report.token_budget_reason) == (True, "measured")
     assert difference(second.last_hidden(rows), expected) <= 1e-6
-    assert second.report.token_budget == first.report.token_budget
-    assert len(caplog.records) == 1
+    assert (second.report.token_budget, len(caplog.records)) == (first.report.token_budget, 1)
     configured = opened(folder, token_budget=128)
     configured._open()
     assert (configured.report.token_budget, configured.report.token_budget_reason) == (128, "configured")
@@ -326,11 +303,10 @@ def test_measuring_changes_no_state_and_is_done_once(folder, monkeypatch, caplog
 
 def test_candidates_that_found_no_room_are_not_measured_again(folder, monkeypatch):
     monkeypatch.setattr(budget, "CPU_CANDIDATES", (32, 64, 128))
-    rows = token_rows([8] * 60)
+    rows, sizes = token_rows([8] * 60), []
     expected = opened(folder, token_budget=128).last_hidden(rows)
     model = opened(folder)
     model._open()
-    sizes = []
 
     def look(lengths):
         sizes.append(sum(lengths))
