@@ -1,5 +1,6 @@
 """Where things of the tests lie."""
 
+import json
 import os
 import shutil
 import tempfile
@@ -44,6 +45,10 @@ def new_open_folder():
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def change_json(path, **changes):
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
 def folder_with(folder, files):

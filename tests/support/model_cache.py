@@ -1,6 +1,5 @@
 """A cache of the hub that belongs to a test, so that no model of this machine decides it."""
 
-import json
 from importlib.util import find_spec
 
 import pytest
@@ -10,6 +9,7 @@ from semlex.diagnostics import doctor
 from semlex.embedding import static
 from semlex.models import files
 from semlex.models.local import device
+from tests.support.folders import change_json
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 MAX_POSITIONS = 32768  # as many as the models of the hub have: the default max_length must fit
@@ -36,8 +36,7 @@ def write_reranker(folder):
 
 
 def _with_all_positions(folder):
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": MAX_POSITIONS}))
+    change_json(folder / "config.json", max_position_embeddings=MAX_POSITIONS)
     return folder
 
 
@@ -67,7 +66,9 @@ def without(monkeypatch, *packages):
         monkeypatch.setattr(module, "find_spec", lambda name: None if name in packages else find_spec(name))
 
 
-def one_line(reason):
-    assert reason
-    assert "\n" not in reason
-    return reason
+def reason_for(choice, kind):
+    """The reason of a choice, one line, whose model is of this kind, or None."""
+    assert type(choice.model) is (kind or type(None))
+    assert choice.reason
+    assert "\n" not in choice.reason
+    return choice.reason

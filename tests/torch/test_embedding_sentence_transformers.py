@@ -32,6 +32,7 @@ from semlex.errors import (
 )
 from semlex.models import cancellation
 from tests.support import tiny_qwen3
+from tests.support.folders import change_json
 
 HIDDEN = 32
 MAX_TOKENS = 24
@@ -96,8 +97,7 @@ def unit(vectors, dimensions=HIDDEN):
 )
 def test_a_batch_is_the_map_of_its_texts(embedder, package, rows):
     vectors = embedder.embed_documents(rows)
-    assert vectors.shape == (len(rows), HIDDEN)
-    assert vectors.dtype == np.float32
+    assert (vectors.shape, vectors.dtype) == ((len(rows), HIDDEN), np.float32)
     for text, vector in zip(rows, vectors, strict=True):
         assert_allclose(vector, unit(package.encode(["passage: " + text], prompt="")[0]), atol=2e-6)
 
@@ -108,14 +108,16 @@ def check_vectors(embedder, package):
         assert_allclose(embedder.embed_query(text), unit(package.encode_query(text)), atol=2e-6)
 
 
-def test_the_packages_own_vectors(embedder, package):
-    check_vectors(embedder, package)
+def test_the_packages_own_vectors_also_in_several_threads(embedder, package):
     assert isinstance(embedder, Embedder)
+    check_vectors(embedder, package)
+    with ThreadPoolExecutor(4) as pool:
+        for vectors in pool.map(embedder.embed_documents, [SENTENCES] * 4):
+            assert_allclose(vectors, unit(package.encode_document(SENTENCES)), atol=2e-6)
 
 
 def test_batches_shrink_where_memory_runs_out(folder, package, monkeypatch):
-    embedder = opened(folder)
-    texts = [text[:number] for number, text in enumerate(SENTENCES * 3)]
+    embedder, texts = opened(folder), [text[:number] for number, text in enumerate(SENTENCES * 3)]
     encode, sizes = embedder._load().encode_document, []
 
     def short(texts, **options):
@@ -157,51 +159,37 @@ class ForExport(torch.nn.Module):
 
 
 def test_the_same_model_as_an_onnx_file_has_the_same_vectors(copy, folder, package):
-    names = ["input_ids", "attention_mask", "token_type_ids"]
+    names, output = ["input_ids", "attention_mask", "token_type_ids"], "last_hidden_state"
+    axes = {name: {0: "b", 1: "t"} for name in [*names, output]}
+    options = {"input_names": names, "output_names": [output], "dynamic_axes": axes, "dynamo": False}
     example = torch.ones(2, 5, dtype=torch.long)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.onnx.export(
-            ForExport(folder),
-            (example, example, 0 * example),
-            str(copy / "model.onnx"),
-            input_names=names,
-            output_names=["last_hidden_state"],
-            dynamic_axes={name: {0: "b", 1: "t"} for name in [*names, "last_hidden_state"]},
-            dynamo=False,
-        )
+    with warnings.catch_warnings(action="ignore"):
+        torch.onnx.export(ForExport(folder), (example, example, 0 * example), str(copy / "model.onnx"), **options)
     embedder = OnnxEmbedder(str(copy))
     check_vectors(embedder, package)
     assert embedder.max_tokens == opened(folder).max_tokens
 
 
 def test_a_leading_part_is_normalised_after_the_cut(folder, package):
-    whole = package.encode_document(SENTENCES)
     for dimensions in (1, 7, HIDDEN):
-        embedder = opened(folder, dimensions=dimensions)
+        embedder, whole = opened(folder, dimensions=dimensions), package.encode_document(SENTENCES)
         assert embedder.dimensions == dimensions
         assert_allclose(embedder.embed_documents(SENTENCES), unit(whole, dimensions), atol=2e-6)
 
 
-def test_prompts_may_be_others(folder, package):
-    embedder = opened(folder, query_prompt="", document_prompt="text: ")
-    assert_allclose(embedder.embed_query("fox"), unit(package.encode("fox", prompt="")), atol=2e-6)
-    assert_allclose(embedder.embed_documents(["fox"]), unit(package.encode(["fox"], prompt="text: ")), atol=2e-6)
-
-
 @pytest.mark.parametrize(
-    ("config", "expected"),
+    ("config", "options", "expected"),
     [
-        ({"prompts": {}}, ["", ""]),
-        ({"prompts": {"query": "q: ", "passage": "p: "}}, ["q: ", "p: "]),
-        ({"prompts": {"query": "q: ", "corpus": "c: ", "passage": "p: "}}, ["q: ", "p: "]),
-        ({"prompts": {"retrieval": "r: "}, "default_prompt_name": "retrieval"}, ["r: ", "r: "]),
+        ({}, {"query_prompt": "", "document_prompt": "text: "}, ["", "text: "]),
+        ({"prompts": {}}, {}, ["", ""]),
+        ({"prompts": {"query": "q: ", "passage": "p: "}}, {}, ["q: ", "p: "]),
+        ({"prompts": {"query": "q: ", "corpus": "c: ", "passage": "p: "}}, {}, ["q: ", "p: "]),
+        ({"prompts": {"retrieval": "r: "}, "default_prompt_name": "retrieval"}, {}, ["r: ", "r: "]),
     ],
 )
-def test_prompts_of_a_model(copy, package, config, expected):
-    path = copy / "config_sentence_transformers.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **config}))
-    embedder = opened(copy)
+def test_prompts_are_those_of_the_model_or_others(copy, package, config, options, expected):
+    change_json(copy / "config_sentence_transformers.json", **config)
+    embedder = opened(copy, **options)
     found = [embedder.embed_query("fox"), embedder.embed_documents(["fox"])[0]]
     assert_allclose(found, [unit(package.encode("fox", prompt=prompt)) for prompt in expected], atol=2e-6)
     assert embedder.identity.instruction == (expected[0] or None)
@@ -218,8 +206,7 @@ def test_texts_that_are_cut_are_counted(folder, caplog):
     limit = f"the {MAX_TOKENS} tokens that the model reads"
     assert caplog.messages == [f"1 of 3 texts for {folder} so far did not fit into {limit} and were cut"]
     caplog.clear()
-    # A cut query is logged, but is not counted as a document.
-    embedder.embed_query(fits * 2)
+    embedder.embed_query(fits * 2)  # its cut is logged, but not counted among documents
     embedder.embed_query("a")
     assert embedder.documents_cut == 1
     assert [message[:14] for message in caplog.messages] == ["1 of 1 queries"]
@@ -252,16 +239,8 @@ def test_vectors_that_cannot_be_compared_and_a_closed_model_are_refused(folder, 
         embedder.embed_query("fox")
 
 
-def test_several_threads(embedder):
-    expected = embedder.embed_documents(SENTENCES)
-    with ThreadPoolExecutor(4) as pool:
-        for vectors in pool.map(embedder.embed_documents, [SENTENCES] * 4):
-            assert_allclose(vectors, expected, atol=2e-6)
-
-
 def test_work_ends_between_batches(embedder, monkeypatch):
-    flag = cancellation.Flag()
-    encode, encoded = embedder._encode, []
+    flag, encode, encoded = cancellation.Flag(), embedder._encode, []
 
     def encode_once(texts, *, is_query):
         encoded.append(len(texts))
@@ -284,9 +263,8 @@ def test_tokens_are_those_of_the_model_or_words_where_its_tokenizer_is_not_reada
 
 
 def test_identity(folder, tmp_path, embedder):
-    identity = embedder.identity
-    assert identity.model == str(folder)
-    assert (identity.dimensions, identity.instruction, identity.normalised) == (HIDDEN, "query: ", True)
+    identity, expected = embedder.identity, (str(folder), HIDDEN, "query: ", True)
+    assert (identity.model, identity.dimensions, identity.instruction, identity.normalised) == expected
     # Where the folder stands does not matter; what it holds does.
     copy = shutil.copytree(folder, tmp_path / folder.name)
     assert opened(copy).identity.key == identity.key
@@ -315,9 +293,8 @@ def test_texts_and_parameters_that_are_refused(embedder, folder):
     for options in ({"batch_size": 0}, {"batch_size": 1025}, {"dimensions": 0}, {"device": "tpu"}):
         with pytest.raises(ConfigurationError, match=next(iter(options))):
             opened(folder, **options)
-    embedder = opened(folder, dimensions=HIDDEN + 1)
     with pytest.raises(ModelMismatchError, match=r"dimensions=33 was configured, but .* makes vectors of 32"):
-        embedder.embed_query("fox")
+        opened(folder, dimensions=HIDDEN + 1).embed_query("fox")
 
 
 def test_unusable_models_and_a_missing_package_are_refused(copy, tmp_path, folder, monkeypatch):

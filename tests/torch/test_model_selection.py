@@ -1,4 +1,3 @@
-import json
 import subprocess
 import sys
 
@@ -15,8 +14,8 @@ from semlex.models.files import find_cached, find_model
 from semlex.models.model_names import DEFAULT_EMBEDDING_MODEL
 from semlex.reranking.registry import choose_reranker
 from semlex.testing import HashEmbedder
-from tests.support import model_cache, tiny_qwen3
-from tests.support.model_cache import COMMIT, one_line, with_gpu, without
+from tests.support import model_cache
+from tests.support.model_cache import COMMIT, reason_for, with_gpu, without
 
 empty_cache, qwen3_cache = model_cache.empty_cache, model_cache.qwen3_cache
 
@@ -25,30 +24,24 @@ def test_a_configured_embedder_is_used_as_it_is(tmp_path):
     fake = HashEmbedder()
     choice = choose_embedder(fake)
     assert choice.model is fake
-    assert "semlex.testing/hash" in one_line(choice.reason)
-    choice = choose_embedder("none")
-    assert choice.model is None
-    assert one_line(choice.reason) == "keyword search only, as configured"
-    choice = choose_embedder("static")
-    assert isinstance(choice.model, StaticEmbedder)
-    assert one_line(choice.reason) == "hybrid search with static embeddings, as configured"
+    assert "semlex.testing/hash" in reason_for(choice, HashEmbedder)
+    assert reason_for(choose_embedder("none"), None) == "keyword search only, as configured"
+    static_reason = "hybrid search with static embeddings, as configured"
+    assert reason_for(choose_embedder("static"), StaticEmbedder) == static_reason
     folder = model_cache.write_embedder(tmp_path / "tiny")
     choice = choose_embedder(str(folder), dimensions=32)
-    assert isinstance(choice.model, Qwen3EmbeddingEncoder)
     assert choice.model.dimensions == 32
-    assert str(folder) in one_line(choice.reason)
+    assert str(folder) in reason_for(choice, Qwen3EmbeddingEncoder)
 
 
-@pytest.mark.parametrize(
-    ("file", "content"),
-    [
-        ("config.json", {"model_type": "model2vec"}),
-        ("modules.json", [{"type": "sentence_transformers.models.StaticEmbedding"}]),
-    ],
-)
-def test_a_static_model_is_told_by_its_files(tmp_path, file, content):
-    (tmp_path / file).write_text(json.dumps(content))
-    assert isinstance(choose_embedder(str(tmp_path)).model, StaticEmbedder)
+def test_a_static_model_is_told_by_its_files(tmp_path):
+    for file, content in (
+        ("config.json", '{"model_type": "model2vec"}'),
+        ("modules.json", '[{"type": "sentence_transformers.models.StaticEmbedding"}]'),
+    ):
+        (tmp_path / file).write_text(content)
+        assert isinstance(choose_embedder(str(tmp_path)).model, StaticEmbedder)
+        (tmp_path / file).unlink()
 
 
 def test_a_configured_model_is_never_replaced(tmp_path, empty_cache):
@@ -57,12 +50,11 @@ def test_a_configured_model_is_never_replaced(tmp_path, empty_cache):
     message = str(caught.value)
     for part in ("local folder", "local cache", "hub not asked", "Remedies", "allow_download=True", "'static'"):
         assert part in message
-    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
-    with pytest.raises(ModelError, match="neither a Qwen3-Embedding nor a model2vec nor a sentence-transformers model"):
-        choose_embedder(str(tmp_path))
-    (tmp_path / "config.json").write_text("[")
-    with pytest.raises(ModelError, match="is not a JSON object"):
-        choose_embedder(str(tmp_path))
+    kinds = "neither a Qwen3-Embedding nor a model2vec nor a sentence-transformers model"
+    for config, message in (('{"model_type": "bert"}', kinds), ("[", "is not a JSON object")):
+        (tmp_path / "config.json").write_text(config)
+        with pytest.raises(ModelError, match=message):
+            choose_embedder(str(tmp_path))
 
 
 @pytest.fixture
@@ -74,34 +66,28 @@ def accounts(monkeypatch, no_network):
         monkeypatch.delenv(name, raising=False)
 
 
-@pytest.mark.parametrize(
-    ("configured", "kind", "host"),
-    [
+def test_a_model_behind_a_server(accounts):
+    for configured, kind, host in (
         ("openai:text-embedding-3-small", OpenAIEmbedder, "api.openai.com"),
         ("openrouter:qwen/qwen3-embedding-8b", OpenAIEmbedder, "openrouter.ai"),
         ("gemini:gemini-embedding-001", GeminiEmbedder, "generativelanguage.googleapis.com"),
         ("ollama:qwen3-embedding:0.6b", OpenAIEmbedder, "localhost:11434"),
         ("http://127.0.0.1:8000/v1#Qwen/Qwen3-Embedding-0.6B", OpenAIEmbedder, "127.0.0.1:8000"),
         ("https://models.example/v1#a#b", OpenAIEmbedder, "models.example"),
-    ],
-)
-def test_a_model_behind_a_server(accounts, configured, kind, host):
-    choice = choose_embedder(configured, dimensions=256)
-    assert isinstance(choice.model, kind)
-    assert choice.model.host == host
-    assert f"texts are sent to {host}" in one_line(choice.reason)
-    assert "as configured" in choice.reason
-    # The identity's name is what a collection remembers: it must lead to the same vectors again.
-    assert choice.model.identity.model == configured
-    assert choose_embedder(configured, dimensions=256).model.identity == choice.model.identity
-    assert "Secret" not in choice.reason + choice.model.identity.key + repr(choice.model)
-    # Its own dimension would have to be asked for, which nobody does while choosing.
-    assert choose_embedder(configured).model.host == host
+    ):
+        choice = choose_embedder(configured, dimensions=256)
+        # The identity's name is what a collection remembers: it must lead to the same vectors again.
+        assert (choice.model.host, choice.model.identity.model) == (host, configured)
+        assert choose_embedder(configured, dimensions=256).model.identity == choice.model.identity
+        for part in (f"texts are sent to {host}", "as configured"):
+            assert part in reason_for(choice, kind)
+        assert "Secret" not in choice.reason + choice.model.identity.key + repr(choice.model)
+        # Its own dimension would have to be asked for, which nobody does while choosing.
+        assert choose_embedder(configured).model.host == host
 
 
-@pytest.mark.parametrize(
-    ("value", "host"),
-    [
+def test_ollama_where_its_variable_says_and_is_wrong(accounts, monkeypatch):
+    for value, host in (
         ("", "localhost:11434"),
         ("10.1.2.3", "10.1.2.3:11434"),
         ("0.0.0.0", "127.0.0.1:11434"),  # noqa: S104 (a setting)
@@ -112,51 +98,40 @@ def test_a_model_behind_a_server(accounts, configured, kind, host):
         (' "box:1234" ', "box:1234"),
         ("http://box", "box"),
         ("https://box/ollama/", "box"),
-    ],
-)
-def test_ollama_where_its_variable_says(accounts, monkeypatch, value, host):
-    monkeypatch.setenv("OLLAMA_HOST", value)
-    assert choose_embedder("ollama:m").model.host == host
+    ):
+        monkeypatch.setenv("OLLAMA_HOST", value)
+        assert choose_embedder("ollama:m").model.host == host, value
+    for value in ("box:x", "http://me:hunter2@box", "ftp://box", "[::1"):
+        monkeypatch.setenv("OLLAMA_HOST", value)
+        with pytest.raises(ConfigurationError) as caught:
+            choose_embedder("ollama:m")
+        assert "hunter2" not in str(caught.value)
 
 
-@pytest.mark.parametrize("value", ["box:x", "http://me:hunter2@box", "ftp://box", "[::1"])
-def test_ollama_where_its_variable_is_wrong(accounts, monkeypatch, value):
-    monkeypatch.setenv("OLLAMA_HOST", value)
-    with pytest.raises(ConfigurationError) as caught:
-        choose_embedder("ollama:m")
-    assert "hunter2" not in str(caught.value)
-
-
-@pytest.mark.parametrize("name", ["openai:m", "openrouter:m", "gemini:m"])
-def test_a_server_whose_key_is_missing(accounts, monkeypatch, name):
-    variable = f"{name.partition(':')[0].upper()}_API_KEY"
-    monkeypatch.setenv(variable, " ")
-    with pytest.raises(ConfigurationError, match=f"{name} needs a key: set the environment variable {variable}"):
-        choose_embedder(name)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
+def test_names_that_lead_nowhere_and_servers_whose_key_is_missing(accounts, monkeypatch):
+    for name in (
         *("http://localhost:8080", "http://localhost:8080/v1#", "ftp://localhost/v1#m", "postgres://me:hunter2@h/d"),
         *("cohere:embed-v4", "openai:", "ollama:", "gemini:", "sentence-transformers:", "http://me:hunter2@h/v1#m"),
         *("https://#m", "http:x"),
-    ],
-)
-def test_names_that_lead_nowhere(accounts, name):
-    with pytest.raises(ConfigurationError) as caught:
-        choose_embedder(name)
-    assert "hunter2" not in str(caught.value)
+    ):
+        with pytest.raises(ConfigurationError) as caught:
+            choose_embedder(name)
+        assert "hunter2" not in str(caught.value)
+    for account in ("openai", "openrouter", "gemini"):
+        variable = f"{account.upper()}_API_KEY"
+        message = f"{account}:m needs a key: set the environment variable {variable}"
+        with monkeypatch.context() as patch:
+            patch.setenv(variable, " ")
+            with pytest.raises(ConfigurationError, match=message):
+                choose_embedder(f"{account}:m")
 
 
 def test_a_path_with_a_colon_is_no_provider(tmp_path, monkeypatch):
     for name in (r"C:\models\tiny", "C:/models/tiny", str(tmp_path / "a:b")):
         with pytest.raises(ModelNotFoundError):
             choose_embedder(name)
-    tiny_qwen3.write_embedder(tmp_path / "org:tiny")
+    model_cache.write_embedder(tmp_path / "org:tiny")
     monkeypatch.chdir(tmp_path)
-    config = json.loads((tmp_path / "org:tiny" / "config.json").read_text())
-    (tmp_path / "org:tiny" / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 32768}))
     assert isinstance(choose_embedder("org:tiny").model, Qwen3EmbeddingEncoder)
 
 
@@ -176,29 +151,15 @@ def test_a_configured_model_without_torch(tmp_path, monkeypatch):
 def test_qwen3_is_chosen_where_it_is_cached_and_there_are_torch_and_a_gpu(qwen3_cache, monkeypatch):
     with_gpu(monkeypatch, present=True)
     choice = choose_embedder()
-    assert isinstance(choice.model, Qwen3EmbeddingEncoder)
-    assert choice.model.identity.model == "Qwen/Qwen3-Embedding-0.6B"
-    assert choice.model.identity.revision == COMMIT
-    assert "on the GPU, found in the local cache" in one_line(choice.reason)
+    assert "on the GPU, found in the local cache" in reason_for(choice, Qwen3EmbeddingEncoder)
+    assert (choice.model.identity.model, choice.model.identity.revision) == ("Qwen/Qwen3-Embedding-0.6B", COMMIT)
     assert isinstance(choose_embedder(device="cpu").model, StaticEmbedder)
     named = choose_embedder("Qwen/Qwen3-Embedding-0.6B")
-    assert isinstance(named.model, Qwen3EmbeddingEncoder)
-    assert "as configured" in one_line(named.reason)
+    assert "as configured" in reason_for(named, Qwen3EmbeddingEncoder)
     with_gpu(monkeypatch, present=False)
-    choice = choose_embedder()
-    assert isinstance(choice.model, StaticEmbedder)
-    assert "cached, but slow without a GPU" in one_line(choice.reason)
+    assert "cached, but slow without a GPU" in reason_for(choose_embedder(), StaticEmbedder)
     without(monkeypatch, "torch")
-    choice = choose_embedder()
-    assert isinstance(choice.model, StaticEmbedder)
-    assert "the package torch is missing" in one_line(choice.reason)
-
-
-def test_static_where_nothing_is_cached(empty_cache):
-    assert DEFAULT_EMBEDDING_MODEL == "Qwen/Qwen3-Embedding-0.6B"  # as on its card
-    choice = choose_embedder()
-    assert isinstance(choice.model, StaticEmbedder)
-    assert "not in the local cache" in one_line(choice.reason)
+    assert "the package torch is missing" in reason_for(choose_embedder(), StaticEmbedder)
 
 
 @pytest.mark.parametrize("configured", [None, "static", HashEmbedder(256)])
@@ -208,17 +169,15 @@ def test_a_configured_dimension_is_a_check(empty_cache, configured):
         choose_embedder(configured, dimensions=1024)
 
 
-def test_words_alone_where_nothing_or_another_version_is_installed(empty_cache, monkeypatch):
+def test_static_where_nothing_is_cached_and_words_alone_where_it_is_not_installed_either(empty_cache, monkeypatch):
+    assert DEFAULT_EMBEDDING_MODEL == "Qwen/Qwen3-Embedding-0.6B"  # as on its card
+    assert "not in the local cache" in reason_for(choose_embedder(), StaticEmbedder)
     monkeypatch.setattr(static, "version", lambda _: "9.9")
-    choice = choose_embedder()
-    assert choice.model is None
-    assert "found 9.9" in one_line(choice.reason)
+    assert "found 9.9" in reason_for(choose_embedder(), None)
     without(monkeypatch, "wordllama")
-    choice = choose_embedder()
-    assert choice.model is None
-    assert "keyword search only" in one_line(choice.reason)
-    assert "wordllama" in choice.reason
-    assert "semlex models fill --model NAME" in choice.reason
+    reason = reason_for(choose_embedder(), None)
+    for part in ("keyword search only", "wordllama", "semlex models fill --model NAME"):
+        assert part in reason
 
 
 def test_incomplete_or_unknown_models_are_not_found_in_the_cache(qwen3_cache, monkeypatch):
@@ -235,7 +194,11 @@ def test_incomplete_or_unknown_models_are_not_found_in_the_cache(qwen3_cache, mo
     assert find_cached(DEFAULT_EMBEDDING_MODEL) is None
 
 
-def test_the_hub_is_not_touched_unless_a_download_is_allowed(empty_cache, no_network, monkeypatch):
+def test_the_hub_is_not_asked_for_a_path_or_without_leave(tmp_path, empty_cache, no_network, monkeypatch):
+    for name in (str(tmp_path / "no"), "./no", "~/no-such-folder", "a/b/c"):
+        with pytest.raises(ModelNotFoundError) as caught:
+            find_model(name, allow_download=True)
+        assert "hub:" not in str(caught.value)
     with pytest.raises(ModelNotFoundError, match="hub not asked"):
         find_model("semlex/no-such-model")
     choose_embedder()
@@ -243,13 +206,6 @@ def test_the_hub_is_not_touched_unless_a_download_is_allowed(empty_cache, no_net
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(ModelNotFoundError, match="HF_HUB_OFFLINE is set"):
         find_model("semlex/no-such-model", allow_download=True)
-
-
-def test_a_path_is_never_taken_for_a_hub_id(tmp_path, empty_cache):
-    for name in (str(tmp_path / "no"), "./no", "~/no-such-folder", "a/b/c"):
-        with pytest.raises(ModelNotFoundError) as caught:
-            find_model(name, allow_download=True)
-        assert "hub:" not in str(caught.value)
 
 
 def test_heavy_packages_are_not_imported_without_need(empty_cache):

@@ -1,6 +1,3 @@
-import json
-import os
-
 import pytest
 
 from semlex.errors import ConfigurationError, MissingExtraError, ModelError, ModelNotFoundError
@@ -12,7 +9,8 @@ from semlex.reranking.registry import choose_reranker
 from semlex.reranking.remote import CohereReranker, LLMReranker, RemoteReranker, TEIReranker
 from semlex.reranking.term_overlap import TermOverlapReranker
 from tests.support import model_cache, tiny_cross_encoder
-from tests.support.model_cache import COMMIT, one_line, with_gpu, without
+from tests.support.folders import change_json
+from tests.support.model_cache import COMMIT, reason_for, with_gpu, without
 
 empty_cache, qwen3_cache = model_cache.empty_cache, model_cache.qwen3_cache
 KEY = "key-6f1c2d"
@@ -32,21 +30,17 @@ class FakeReranker:
     identity = "fake@1"
 
 
-@pytest.mark.parametrize(
-    ("configured", "use_reranking", "part"),
-    [
+def test_no_reranker(empty_cache):
+    assert DEFAULT_RERANKING_MODEL == "Qwen/Qwen3-Reranker-0.6B"  # as on its card
+    for configured, use_reranking, part in (
         (None, False, "no reranking, as configured"),
         (FakeReranker(), False, "no reranking, as configured"),
         ("none", "auto", "no reranking, as configured"),
         (None, "auto", "Qwen/Qwen3-Reranker-0.6B is not in the local cache"),
         ("auto", "auto", "neither COHERE_API_KEY nor SEMLEX_LLM_MODEL is set"),
         ("auto", False, "no reranking, as configured"),
-    ],
-)
-def test_no_reranker(empty_cache, configured, use_reranking, part):
-    choice = choose_reranker(configured, use_reranking)
-    assert choice.model is None
-    assert part in one_line(choice.reason)
+    ):
+        assert part in reason_for(choose_reranker(configured, use_reranking), None)
 
 
 @pytest.mark.parametrize("use_reranking", [True, "auto"])
@@ -54,15 +48,12 @@ def test_a_configured_reranker(tmp_path, use_reranking):
     fake = FakeReranker()
     choice = choose_reranker(fake, use_reranking)
     assert choice.model is fake
-    assert "fake@1" in one_line(choice.reason)
+    assert "fake@1" in reason_for(choice, FakeReranker)
     folder = model_cache.write_reranker(tmp_path / "tiny")
     named = choose_reranker(str(folder), use_reranking)
-    assert isinstance(named.model, Qwen3Reranker)
+    assert "as configured" in reason_for(named, Qwen3Reranker)
     assert named.model.identity.startswith(str(folder))
-    assert "as configured" in one_line(named.reason)
-    choice = choose_reranker("term-overlap", use_reranking)
-    assert isinstance(choice.model, TermOverlapReranker)
-    assert "no model" in one_line(choice.reason)
+    assert "no model" in reason_for(choose_reranker("term-overlap", use_reranking), TermOverlapReranker)
 
 
 def test_an_automatic_reranker_needs_cache_torch_and_gpu(qwen3_cache, monkeypatch):
@@ -72,9 +63,7 @@ def test_an_automatic_reranker_needs_cache_torch_and_gpu(qwen3_cache, monkeypatc
     with_gpu(monkeypatch, present=True)
     assert choose_reranker().model.identity == f"Qwen/Qwen3-Reranker-0.6B@{COMMIT}"
     without(monkeypatch, "transformers")
-    choice = choose_reranker()
-    assert choice.model is None
-    assert "the package transformers is missing" in one_line(choice.reason)
+    assert "the package transformers is missing" in reason_for(choose_reranker(), None)
 
 
 def test_a_reranker_that_was_demanded_must_be_there(empty_cache):
@@ -106,18 +95,17 @@ def test_an_account_by_name_needs_its_key(monkeypatch, name, variable, kind, ide
             choose_reranker(name)
     monkeypatch.setenv(variable, KEY)
     choice = choose_reranker(name)
-    assert isinstance(choice.model, kind)
     assert choice.model.identity == identity
     host = identity.rpartition("@")[2]
-    assert one_line(choice.reason).endswith(f"queries and candidate texts are sent to {host}")
+    assert reason_for(choice, kind).endswith(f"queries and candidate texts are sent to {host}")
     assert KEY not in choice.reason + repr(choice)
 
 
 def test_auto_takes_the_language_model_that_is_named_beside_it(empty_cache, monkeypatch):
     monkeypatch.setenv(LLM_VARIABLE, "http://other.example/v1#m")
     choice = choose_reranker("auto:http://llm.example/v1#m", use_reranking=True)
-    assert (type(choice.model), choice.model.identity) == (LLMReranker, "m@llm.example")
-    assert "because it is named beside 'auto'" in one_line(choice.reason)
+    assert "because it is named beside 'auto'" in reason_for(choice, LLMReranker)
+    assert choice.model.identity == "m@llm.example"
     assert choose_reranker("auto", use_reranking=True).model.identity == "m@other.example"
     # An account of Cohere goes before, as without a name.
     monkeypatch.setenv("COHERE_API_KEY", KEY)
@@ -125,26 +113,22 @@ def test_auto_takes_the_language_model_that_is_named_beside_it(empty_cache, monk
 
 
 @pytest.mark.parametrize("key", [None, KEY])
-@pytest.mark.parametrize(
-    ("name", "kind", "identity"),
-    [
+def test_a_server_by_its_address(monkeypatch, key):
+    if key is not None:
+        monkeypatch.setenv(KEY_VARIABLE, key)
+    for name, kind, identity in (
         ("http://localhost:8000/v1#BAAI/bge-reranker-v2-m3", CohereReranker, "BAAI/bge-reranker-v2-m3@localhost:8000"),
         ("https://rerank.example/v2#m", CohereReranker, "m@rerank.example"),
         ("tei+http://127.0.0.1:8080", TEIReranker, "tei@127.0.0.1:8080"),
         ("tei+https://tei.example/", TEIReranker, "tei@tei.example"),
         ("llm+http://localhost:11434/v1#qwen3:8b", LLMReranker, "qwen3:8b@localhost:11434"),
         ("llm+https://llm.example/v1#m", LLMReranker, "m@llm.example"),
-    ],
-)
-def test_a_server_by_its_address(monkeypatch, name, kind, identity, key):
-    if key is not None:
-        monkeypatch.setenv(KEY_VARIABLE, key)
-    choice = choose_reranker(name)
-    assert type(choice.model) is kind
-    assert choice.model.identity == identity
-    assert choice.model.host in one_line(choice.reason)
-    assert choice.model._server._headers.get("Authorization") == (None if key is None else f"Bearer {KEY}")
-    assert KEY not in choice.reason + repr(choice)
+    ):
+        choice = choose_reranker(name)
+        assert choice.model.identity == identity
+        assert choice.model.host in reason_for(choice, kind)
+        assert choice.model._server._headers.get("Authorization") == (None if key is None else f"Bearer {KEY}")
+        assert KEY not in choice.reason + repr(choice)
 
 
 def test_the_key_of_an_account_goes_nowhere_else(monkeypatch):
@@ -155,35 +139,37 @@ def test_the_key_of_an_account_goes_nowhere_else(monkeypatch):
     assert "Authorization" not in choice.model._server._headers
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
+def test_names_that_are_incomplete_or_unknown_and_an_address_with_a_password(monkeypatch):
+    for variable in VARIABLES:
+        monkeypatch.setenv(variable, KEY)
+    for name in (
         *("http://secret:password@host/v1", "https://host/v1#", "llm+http://host/v1", "llm:openai", "llm:", "jina:"),
         *("llm:secret-provider:m", "tei+http://", "ftp://secret:password@host/v1#m", "tei:secret", "gemini:secret"),
         "http:secret",
-    ],
-)
-def test_names_that_are_incomplete_or_unknown(monkeypatch, name):
-    for variable in VARIABLES:
-        monkeypatch.setenv(variable, KEY)
-    with pytest.raises(ConfigurationError) as caught:
-        choose_reranker(name)
-    assert "secret" not in str(caught.value)
-    assert KEY not in str(caught.value)
-
-
-def test_an_address_with_a_password_is_refused():
+    ):
+        with pytest.raises(ConfigurationError) as caught:
+            choose_reranker(name)
+        assert not [hidden for hidden in ("secret", KEY) if hidden in str(caught.value)]
     with pytest.raises(ConfigurationError, match="must not hold a user or password") as caught:
         choose_reranker("http://user:secret@localhost/v1#m")
     assert "secret" not in str(caught.value)
 
 
-@pytest.mark.parametrize("prefix", ["", "cross-encoder:"])
-def test_a_cross_encoder_by_its_folder(tmp_path, prefix):
+def test_the_kind_of_a_folder_is_told_by_its_config(tmp_path, monkeypatch):
     folder = tiny_cross_encoder.write_cross_encoder(tmp_path / "tiny")
-    choice = choose_reranker(f"{prefix}{folder}")
-    assert isinstance(choice.model, CrossEncoderReranker)
-    assert one_line(choice.reason) == f"reranking with {folder}, as configured"
+    for name in (str(folder), f"cross-encoder:{folder}"):
+        assert reason_for(choose_reranker(name), CrossEncoderReranker) == f"reranking with {folder}, as configured"
+    classifier = model_cache.write_reranker(tmp_path / "classifier")
+    change_json(classifier / "config.json", architectures=["Qwen3ForSequenceClassification"])
+    assert isinstance(choose_reranker(str(classifier)).model, Qwen3Reranker)
+    (tmp_path / "config.json").write_text('{"model_type": "bert", "architectures": ["BertModel"]}')
+    with pytest.raises(ModelError, match="neither a Qwen3-Reranker nor a cross-encoder"):
+        choose_reranker(str(tmp_path))
+    with pytest.raises(ModelError, match="not a cross-encoder"):
+        choose_reranker(f"cross-encoder:{tmp_path}")
+    monkeypatch.setattr(cross_encoder, "find_spec", lambda _: None)
+    with pytest.raises(MissingExtraError, match=r"semlex\[sentence-transformers\]"):
+        choose_reranker(str(folder))
 
 
 def test_a_cross_encoder_by_its_name_in_the_cache(empty_cache):
@@ -193,28 +179,6 @@ def test_a_cross_encoder_by_its_name_in_the_cache(empty_cache):
     assert choose_reranker("cross-encoder/tiny", revision=COMMIT).model.identity.endswith(COMMIT)
     with pytest.raises(ModelNotFoundError, match="at revision 'v2'"):
         choose_reranker("cross-encoder/tiny", revision="v2")
-
-
-def test_a_qwen3_classifier_is_a_qwen3_reranker(tmp_path):
-    folder = model_cache.write_reranker(tmp_path / "tiny")
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "architectures": ["Qwen3ForSequenceClassification"]}))
-    assert isinstance(choose_reranker(str(folder)).model, Qwen3Reranker)
-
-
-def test_a_model_of_another_kind_is_refused(tmp_path):
-    (tmp_path / "config.json").write_text('{"model_type": "bert", "architectures": ["BertModel"]}')
-    with pytest.raises(ModelError, match="neither a Qwen3-Reranker nor a cross-encoder"):
-        choose_reranker(str(tmp_path))
-    with pytest.raises(ModelError, match="not a cross-encoder"):
-        choose_reranker(f"cross-encoder:{tmp_path}")
-
-
-def test_a_cross_encoder_without_its_package(tmp_path, monkeypatch):
-    folder = tiny_cross_encoder.write_cross_encoder(tmp_path / "tiny")
-    monkeypatch.setattr(cross_encoder, "find_spec", lambda _: None)
-    with pytest.raises(MissingExtraError, match=r"semlex\[sentence-transformers\]"):
-        choose_reranker(str(folder))
 
 
 def test_keys_in_the_environment_send_nothing_by_default(empty_cache, monkeypatch):
@@ -232,27 +196,19 @@ def test_auto_takes_cohere_then_qwen3_then_the_language_model(qwen3_cache, monke
     with_gpu(monkeypatch, present=True)
     first = choose_reranker("auto")
     assert first.model.identity == "rerank-v3.5@api.cohere.com"
-    assert "because CO_API_KEY is set" in one_line(first.reason)
+    assert "because CO_API_KEY is set" in reason_for(first, CohereReranker)
     assert "sent to api.cohere.com" in first.reason
     monkeypatch.delenv("CO_API_KEY")
     second = choose_reranker("auto", use_reranking=True)
-    assert isinstance(second.model, Qwen3Reranker)
-    assert "on the GPU, found in the local cache" in one_line(second.reason)
+    assert "on the GPU, found in the local cache" in reason_for(second, Qwen3Reranker)
     with_gpu(monkeypatch, present=False)
     third = choose_reranker("auto")
     assert third.model.identity == "gpt-4.1-mini@api.openai.com"
-    assert "because SEMLEX_LLM_MODEL names it" in one_line(third.reason)
+    assert "because SEMLEX_LLM_MODEL names it" in reason_for(third, LLMReranker)
     monkeypatch.setenv(LLM_VARIABLE, "http://localhost:11434/v1#qwen3:8b")
     assert choose_reranker("auto").model.identity == "qwen3:8b@localhost:11434"
     monkeypatch.setenv(LLM_VARIABLE, "gpt-4.1-mini")
     with pytest.raises(ConfigurationError, match="llm:openai:MODEL"):
         choose_reranker("auto")
     monkeypatch.delenv(LLM_VARIABLE)
-    last = choose_reranker("auto")
-    assert last.model is None
-    assert "slow without a GPU" in one_line(last.reason)
-
-
-def test_the_default_is_that_of_the_card_and_tests_unset_every_variable():
-    assert DEFAULT_RERANKING_MODEL == "Qwen/Qwen3-Reranker-0.6B"
-    assert not [variable for variable in VARIABLES if variable in os.environ]
+    assert "slow without a GPU" in reason_for(choose_reranker("auto"), None)

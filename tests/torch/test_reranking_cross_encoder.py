@@ -1,4 +1,3 @@
-import json
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -21,10 +20,11 @@ from semlex.reranking import cross_encoder
 from semlex.reranking.base import Reranker
 from semlex.reranking.cross_encoder import CrossEncoderReranker
 from tests.support import tiny_cross_encoder, tiny_qwen3
+from tests.support.folders import change_json
 
-TEXTS = st.lists(st.text(st.sampled_from("abcdefgz AZ.09é"), max_size=60), min_size=1, max_size=7)
+TEXTS = st.lists(st.text("abcdefgz AZ.09é", max_size=60), min_size=1, max_size=7)
+NUMBERED = [f"{'word ' * ((5 * row) % 17)}{row}" for row in range(20)]
 MIXED = ["the quick fox", "rows rows index", "", "word " * 60, "a", "an index keeps rows again"]
-FEW = settings(max_examples=25)
 
 
 def opened(folder, **options):
@@ -54,12 +54,7 @@ def copy(tmp_path):
     return tiny_cross_encoder.write_cross_encoder(tmp_path / "copy")
 
 
-def change_config(folder, **changes):
-    path = folder / "config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
-
-
-@FEW
+@settings(max_examples=25)
 @given(TEXTS, TEXTS)
 def test_a_score_is_that_of_sentence_transformers_whatever_its_neighbours(reranker, plain, query, texts):
     scores = reranker.score(query[0], texts)
@@ -70,15 +65,14 @@ def test_a_score_is_that_of_sentence_transformers_whatever_its_neighbours(rerank
 
 
 def test_scores_come_back_in_input_order_and_tell_texts_apart(reranker, plain):
-    texts = [f"{'word ' * ((5 * row) % 17)}{row}" for row in range(20)]
-    scores = reranker.score("word", texts)
-    assert np.abs(scores - plain("word", texts)).max() <= 1e-6
+    scores = reranker.score("word", NUMBERED)
+    assert np.abs(scores - plain("word", NUMBERED)).max() <= 1e-6
     assert np.ptp(scores) > 1e-3
     assert ((scores > 0) & (scores < 1)).all()
 
 
 def test_scores_are_probabilities_whatever_the_models_config_asks_for(copy, plain):
-    change_config(copy, sentence_transformers={"activation_fn": "torch.nn.modules.linear.Identity"})
+    change_json(copy / "config.json", sentence_transformers={"activation_fn": "torch.nn.modules.linear.Identity"})
     raw = CrossEncoder(str(copy), device="cpu", model_kwargs={"dtype": torch.float32})
     assert np.abs(raw.predict([("index", text) for text in MIXED]) - plain("index", MIXED)).max() > 0.1
     raw.save_pretrained(str(copy.parent / "saved"))
@@ -89,16 +83,14 @@ def test_scores_are_probabilities_whatever_the_models_config_asks_for(copy, plai
 def test_texts_that_are_too_long_are_counted_and_told(folder, caplog):
     short = opened(folder, max_length=16)
     scores = short.score("index", MIXED)
-    assert caplog.messages == [
-        f"1 of 6 candidates for {folder} so far did not fit into max_length=16 tokens with the query and were cut"
-    ]
+    told = "so far did not fit into max_length=16 tokens with the query and were cut"
+    assert caplog.messages == [f"1 of 6 candidates for {folder} {told}"]
     # [CLS] index [SEP], twelve words, [SEP]
     assert np.abs(scores[3] - short.score("index", ["word " * 12])[0]) <= 1e-6
 
 
 def test_half_precision_is_what_was_asked_for(folder, plain):
-    half = opened(folder, dtype="bfloat16")
-    difference = np.abs(half.score("index", MIXED) - plain("index", MIXED))
+    difference = np.abs(opened(folder, dtype="bfloat16").score("index", MIXED) - plain("index", MIXED))
     assert 0 < difference.max() < 0.05
 
 
@@ -111,9 +103,7 @@ def test_several_threads(reranker, plain):
 
 
 def test_work_that_nobody_waits_for_ends_between_batches(reranker, monkeypatch):
-    flag = cancellation.Flag()
-    seen = []
-    forward = CrossEncoderReranker._forward
+    flag, seen, forward = cancellation.Flag(), [], CrossEncoderReranker._forward
 
     def count(self, model, pairs):
         seen.append(len(pairs))
@@ -146,7 +136,6 @@ def test_a_failing_forward_pass_is_a_models_error(copy):
 
 
 def test_batches_shrink_where_memory_runs_out(folder, plain, monkeypatch, caplog):
-    texts = [f"{'word ' * ((5 * row) % 17)}{row}" for row in range(20)]
     reranker = opened(folder)
     reranker.score("index", ["text"])
     predict, sizes = reranker._model.predict, []
@@ -158,10 +147,10 @@ def test_batches_shrink_where_memory_runs_out(folder, plain, monkeypatch, caplog
         return predict(pairs, **options)
 
     monkeypatch.setattr(reranker._model, "predict", short)
-    assert np.abs(reranker.score("word", texts) - plain("word", texts)).max() <= 1e-6
+    assert np.abs(reranker.score("word", NUMBERED) - plain("word", NUMBERED)).max() <= 1e-6
     assert sizes == [20, 10, 5, 5, 5, 5]
     assert caplog.messages == [f"{folder}: memory of cpu ran out; batches have at most 5 texts from now on"]
-    reranker.score("word", texts)
+    reranker.score("word", NUMBERED)
     assert sizes[6:] == [5, 5, 5, 5]
 
 
@@ -169,14 +158,14 @@ def test_other_kinds_of_models_are_refused(tmp_path, copy):
     causal = tiny_qwen3.write_reranker(tmp_path / "causal")
     with pytest.raises(ModelError, match=r"not a cross-encoder .*Qwen3Reranker"):
         opened(causal)
-    change_config(copy, architectures=["BertModel"])
+    change_json(copy / "config.json", architectures=["BertModel"])
     with pytest.raises(ModelError, match=r"not a cross-encoder .*choose another model"):
         opened(copy)
     (tmp_path / "empty").mkdir()
     with pytest.raises(ModelError, match="not a cross-encoder"):
         opened(tmp_path / "empty")
     (copy / "config_sentence_transformers.json").write_text('{"model_type": "SentenceTransformer"}')
-    change_config(copy, architectures=["BertForSequenceClassification"])
+    change_json(copy / "config.json", architectures=["BertForSequenceClassification"])
     with pytest.raises(ModelError, match="not a cross-encoder"):  # an embedding model is given no random head
         opened(copy)
     labels = tiny_cross_encoder.write_cross_encoder(tmp_path / "labels", labels=2)
@@ -198,32 +187,26 @@ def test_code_in_a_models_folder_is_not_run(copy):
     marker = copy / "was-run"
     (copy / "evil.py").write_text(f"open({str(marker)!r}, 'w').close()\nclass Module: pass\n")
     (copy / "config_sentence_transformers.json").write_text('{"model_type": "CrossEncoder"}')
-    (copy / "modules.json").write_text(json.dumps([{"idx": 0, "name": "0", "path": "", "type": "evil.Module"}]))
+    (copy / "modules.json").write_text('[{"idx": 0, "name": "0", "path": "", "type": "evil.Module"}]')
     with pytest.raises(ModelError, match="no Python code"):
         opened(copy).score("index", ["text"])
     assert not marker.exists()
 
 
-def test_texts_that_no_tokenizer_can_read(reranker):
+def test_texts_that_no_tokenizer_can_read_and_out_of_range_parameters(folder, reranker):
     with pytest.raises(ValidationError, match="row 1: text holds half of a surrogate pair"):
         reranker.score("index", ["fine", "\udfff"])
     with pytest.raises(ValidationError, match="must be a"):
         reranker.score(None, ["fine"])
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+    for options, message in (
         ({"batch_size": 0}, "batch_size must be between 1 and 256; got 0"),
         ({"max_length": 15}, "max_length must be between 16 and 32,768; got 15"),
         ({"max_length": 129}, "max_length for .* must be between 16 and 128; got 129"),
         ({"device": "gpu"}, "device must be one of"),
         ({"dtype": "float8"}, "dtype must be one of"),
-    ],
-)
-def test_out_of_range_parameters(folder, options, message):
-    with pytest.raises(ConfigurationError, match=message):
-        opened(folder, **options)
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            opened(folder, **options)
 
 
 def test_identity_and_absence(tmp_path, folder, reranker, monkeypatch):
