@@ -27,9 +27,8 @@ def nothing_cached(tmp_path, monkeypatch):
 
 def test_this_machine():
     found = doctor.examine_models()
-    assert found.models == ()
+    assert (found.models, found.install) == ((), {})
     assert all(found.packages.values())
-    assert found.install == {}
     assert found.device in found.devices
     assert found.precision in {"float32", "bfloat16", "float16"}
     assert found.precision_reason
@@ -76,9 +75,8 @@ def test_a_fallback_is_shown(embedder, monkeypatch):
     monkeypatch.setattr(shared_weights, "forms_from", lambda attention: ["broken", attention])
     monkeypatch.setattr(shared_weights, "FORWARDS", shared_weights.FORWARDS | {"broken": Raising})
     (examined,) = doctor.examine_models(embedder, device="cpu").models
-    assert examined.problem is None
-    [failure] = examined.runtime.failures
-    assert str(failure) == f"broken attention on cpu in {examined.runtime.precision} raised NotImplementedError"
+    failure = f"broken attention on cpu in {examined.runtime.precision} raised NotImplementedError"
+    assert (examined.problem, [*map(str, examined.runtime.failures)]) == (None, [failure])
 
 
 def test_models_that_do_not_work(tmp_path, embedder, monkeypatch):
@@ -86,8 +84,7 @@ def test_models_that_do_not_work(tmp_path, embedder, monkeypatch):
     tiny_qwen3.write_tokenizer(broken, end_token="<|im_end|>")  # noqa: S106
     first, second = doctor.examine_models(str(broken), "semlex/no-such-reranker").models
     assert "expected only <|endoftext|> (476) after it" in first.problem
-    assert first.path == str(broken)
-    assert first.seconds is None
+    assert (first.path, first.seconds) == (str(broken), None)
     assert "not on this machine; tried:" in second.problem
     with pytest.raises(ConfigurationError, match="device must be one of"):
         doctor.examine_models(device="tpu")
@@ -111,10 +108,9 @@ def test_without_torch_or_with_one_that_does_not_work(monkeypatch, embedder):
     assert found.devices == {}
     model_cache.without(monkeypatch, "torch", "transformers", "tokenizers")
     found = doctor.examine_models(embedder)
-    assert (found.device, found.precision, found.devices) == (None, None, {})
-    assert found.precision_reason == "torch is not installed"
-    assert found.packages["torch"] is None
-    assert found.install == {"torch": "pip install 'semlex[torch]'"}
+    absent = (None, None, {}, "torch is not installed")
+    assert (found.device, found.precision, found.devices, found.precision_reason) == absent
+    assert (found.packages["torch"], found.install) == (None, {"torch": "pip install 'semlex[torch]'"})
     assert "semlex[torch]" in found.models[0].problem
     assert found.models[0].path == embedder
 
@@ -138,8 +134,7 @@ def test_the_command(embedder):
 
 def test_a_server(database_url):
     found = doctor.examine_server(database_url)
-    assert found.pgvector
-    assert not found.read_only
+    assert (bool(found.pgvector), found.read_only) == (True, False)
     assert set(found.keyword_engines) == {"pg_textsearch", "pg_search"}
     for name, remedy in found.keyword_engines.items():
         assert remedy.endswith(f"run: CREATE EXTENSION {name};")

@@ -4,7 +4,7 @@ import logging
 import os
 import subprocess
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -98,21 +98,18 @@ def states(forward, rows, budget=4096, max_rows=128, width=tiny_qwen3.HIDDEN, **
 @given(LENGTHS, SEED, st.tuples(st.integers(1, 2000), st.integers(1, 10)))
 def test_packed_states_are_the_reference_whatever_the_batches(model, packing, lengths, seed, bounds):
     rows = rows_of(lengths, seed)
-    found = states(packing(model), rows, *bounds)
-    assert difference(found, states(ReferenceForward(model), rows)) <= 1e-6
+    assert difference(states(packing(model), rows, *bounds), states(ReferenceForward(model), rows)) <= 1e-6
 
 
 @given(LENGTHS, SEED, st.integers(1, 300))
 def test_a_shared_prefix_changes_nothing(model, packing, lengths, seed, shared):
     rows = rows_of(lengths, seed, np.random.default_rng(seed + 1).integers(0, VOCABULARY, shared))
-    found = states(packing(model), rows, 512)
-    assert difference(found, states(ReferenceForward(model), rows)) <= 1e-6
+    assert difference(states(packing(model), rows, 512), states(ReferenceForward(model), rows)) <= 1e-6
 
 
 @given(LENGTHS, SEED, st.permutations(range(8)))
 def test_a_state_depends_neither_on_neighbours_nor_on_their_order(model, packing, lengths, seed, order):
-    rows = rows_of(lengths, seed)
-    forward = packing(model)
+    rows, forward = rows_of(lengths, seed), packing(model)
     chosen = np.array([row for row in order if row < len(rows)])
     together = states(forward, rows.select(chosen))
     alone = np.concatenate([states(forward, rows.select(np.array([row]))) for row in chosen])
@@ -136,18 +133,12 @@ def test_a_form_that_is_wrong_would_be_seen(model, packing, monkeypatch):
 
 
 def test_an_explicit_mask_where_the_causal_rule_is_not_trusted(model, packing, monkeypatch):
-    rows = rows_of([30, 20, 9], 5)
-    forward = packing(model)
-    (batch,) = [part.tokens.batch for part in forward.batches(rows, token_budget=100, max_rows=9)]
+    (batch,) = packing(model).batches(rows_of([30, 20, 9], 5), token_budget=100, max_rows=9)
     monkeypatch.setattr(module, "torch_version", lambda: (2, 12))
-    device = type("Device", (), {"type": "mps"})()
     monkeypatch.setattr(torch.Tensor, "to", lambda self, device: self)
-    monkeypatch.setattr(
-        module, "_mask", lambda queries, keys, device: torch.ones(queries, keys).tril(keys - queries).bool()
-    )
-    masked, plain = PaddedInside(batch, 0, device), PaddedInside(batch, 0, torch.device("cpu"))
-    assert masked._mask is not None
-    assert plain._mask is None
+    monkeypatch.setattr(module, "_mask", lambda most, keys, device: torch.ones(most, keys).tril(keys - most).bool())
+    masked, plain = (PaddedInside(batch.tokens.batch, 0, SimpleNamespace(type=kind)) for kind in ("mps", "cpu"))
+    assert (masked._mask is None, plain._mask) == (False, None)
     given = [*(torch.randn(1, heads, 59, 16) for heads in (4, 2, 2)), 0.25, None]
     assert torch.allclose(masked.attend(*given), plain.attend(*given), atol=1e-6)
 
@@ -167,53 +158,36 @@ def test_the_form_of_a_device(monkeypatch):
         assert form_for(torch.device(name), dtype) is expected, (name, dtype, capability, version)
 
 
-def test_a_kept_prefix_is_computed_once_and_changes_nothing(model, packing):
-    head = np.arange(25)
-    forward = packing(model)
-    kept = []
-    for seed in range(3):
+def test_kept_prefixes_are_few_and_computed_once_the_oldest_goes_first_and_nothing_changes(model, packing):
+    forward, first = packing(model), {}
+    for seed, start in enumerate((0, 0, 100, 200, 0, 300, 400, 500)):
+        head = np.arange(start, start + 20)
         rows = rows_of([3 + seed], seed, head)
-        found = states(forward, rows, kept_prefix=head)
-        assert difference(found, states(ReferenceForward(model), rows)) <= 1e-6
-        (prefix,) = forward._kept.values()
-        kept.append(prefix.layers[0][0])
-    assert kept[0] is kept[1] is kept[2]
+        assert difference(states(forward, rows, kept_prefix=head), states(ReferenceForward(model), rows)) <= 1e-6
+        kept = {int(prefix.ids[0]): prefix.layers[0][0] for prefix in forward._kept.values()}
+        assert first.setdefault(start, kept[start]) is kept[start]
+    assert [*kept] == [0, 300, 400, 500]
 
 
 @pytest.mark.parametrize("row", [np.arange(25), np.arange(1, 40), np.arange(7)])
 def test_a_row_that_does_not_go_on_from_the_kept_prefix_is_read_whole(model, packing, row):
-    forward = packing(model)
-    rows = TokenRows.of([row, np.arange(30)])
+    forward, rows = packing(model), TokenRows.of([row, np.arange(30)])
     assert difference(states(forward, rows, kept_prefix=np.arange(25)), states(ReferenceForward(model), rows)) <= 1e-6
     assert not forward._kept
 
 
-def test_few_prefixes_are_kept_and_the_oldest_goes_first(model, packing):
-    forward = packing(model)
-    for start in (0, 100, 200, 0, 300, 400, 500):
-        head = np.arange(start, start + 20)
-        rows = rows_of([4], 1, head)
-        assert difference(states(forward, rows, kept_prefix=head), states(ReferenceForward(model), rows)) <= 1e-6
-    assert [int(prefix.ids[0]) for prefix in forward._kept.values()] == [0, 300, 400, 500]
-
-
-def test_a_prefix_is_shared_only_where_that_pays(model, packing):
+def test_nothing_is_padded_and_a_prefix_is_shared_only_where_that_pays(model, packing):
     def shared(count, size):
         rows = rows_of([3] * count, 2, np.arange(size))
         tokens = [batch.tokens for batch in packing(model).batches(rows, token_budget=4096, max_rows=99)]
         return {0 if part.prefix is None else part.prefix.ids.size for part in tokens}
 
-    assert shared(1, 600) == {0}
-    assert shared(3, 40) == {0}
-    assert shared(5, 40) == {40}
+    assert [shared(1, 600), shared(3, 40), shared(5, 40)] == [{0}, {0}, {40}]
     long = TokenRows.of([np.append(np.zeros(1500, dtype=np.int64), last) for last in (1, 2)])
     (batch,) = packing(model).batches(long, token_budget=8192, max_rows=9)
     assert batch.tokens.prefix.ids.size == module.MAX_SHARED
-
-
-def test_nothing_is_padded(model, packing):
     lengths = [700, 3, 1, 250, 31]
-    batches = list(packing(model).batches(rows_of(lengths, 1), token_budget=600, max_rows=9))
+    batches = packing(model).batches(rows_of(lengths, 1), token_budget=600, max_rows=9)
     assert sum(batch.tokens.batch.ids.size for batch in batches) == sum(lengths)
 
 
@@ -234,33 +208,26 @@ def test_the_model_is_left_as_it_was_also_by_a_pass_that_fails(model, packing, m
 
 
 def test_registering_from_many_threads(model, packing):
-    threads = [threading.Thread(target=module.register) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda _: module.register(), range(8)))
     rows = rows_of([5, 9], 1)
     assert difference(states(packing(model), rows), states(ReferenceForward(model), rows)) <= 1e-6
 
 
-def test_sliding_windows_are_refused():
+def test_sliding_windows_are_refused_and_models_of_another_build_not_trimmed():
     config = tiny_qwen3.config()
     config.use_sliding_window, config.sliding_window = True, 8
     config.layer_types = ["full_attention", "sliding_attention"]
     sliding = Qwen3Model._from_config(config, attn_implementation="sdpa").eval()
     with pytest.raises(ModelError, match="sliding window; use attn='reference'"):
         PackedForward(sliding)
-
-
-@pytest.mark.parametrize(("name", "value"), [("hidden_act", "gelu"), ("model_type", "qwen2"), ("attention_bias", True)])
-def test_models_of_another_build_are_not_trimmed(name, value):
-    config = tiny_qwen3.config()
-    if name == "attention_bias":
-        config.attention_bias = value
-    other = Qwen3Model._from_config(config, attn_implementation="sdpa").eval()
-    setattr(other.config, name, value)
-    with pytest.raises(ModelError, match="not built like Qwen3; use attn='packed'"):
-        TrimmedForward(other)
+    for name, value in (("hidden_act", "gelu"), ("model_type", "qwen2"), ("attention_bias", True)):
+        config = tiny_qwen3.config()
+        config.attention_bias = name == "attention_bias"
+        other = Qwen3Model._from_config(config, attn_implementation="sdpa").eval()
+        setattr(other.config, name, value)
+        with pytest.raises(ModelError, match="not built like Qwen3; use attn='packed'"):
+            TrimmedForward(other)
 
 
 # In a process of its own: triton decides when it is imported whether its interpreter runs kernels, without a GPU.
@@ -336,5 +303,5 @@ def test_half_precision_stays_as_close_as_its_rounding(packing):
 
 def test_every_form_is_registered():
     # Faster first: each falls back to those behind it.
-    assert list(FORWARDS) == ["trimmed", "packed", "reference"]
-    assert list(FORWARDS.values()) == [TrimmedForward, PackedForward, ReferenceForward]
+    expected = {"trimmed": TrimmedForward, "packed": PackedForward, "reference": ReferenceForward}
+    assert [*FORWARDS.items()] == [*expected.items()]

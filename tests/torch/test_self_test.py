@@ -14,6 +14,7 @@ from semlex.models.local.forward import FORWARDS, ReferenceForward
 from semlex.models.local.shared_weights import find_defect, load_weights
 from tests.support import tiny_qwen3
 from tests.support.properties import SAME_SURROUNDINGS
+from tests.support.spies import calls_of
 from tests.support.watched_model import ROWS, opened
 
 pytestmark = pytest.mark.usefixtures("nothing_remembered")
@@ -33,16 +34,21 @@ class NotFinite(ReferenceForward):
         return states
 
 
-class Neighbourly(ReferenceForward):
-    def run(self, batch):
-        states = super().run(batch)
-        return states + 0.01 * states.mean(axis=0) if len(states) > 1 else states
+def changed(change):
+    """A form whose states of a batch are changed."""
+
+    class Changed(ReferenceForward):
+        def run(self, batch):
+            return change(super().run(batch), batch)
+
+    return Changed
 
 
-class Lonely(ReferenceForward):
-    def run(self, batch):
-        states = super().run(batch)
-        return states + 1 if len(states) == 1 else states
+Neighbourly = changed(lambda states, _: states + 0.01 * states.mean(axis=0) if len(states) > 1 else states)
+Lonely = changed(lambda states, _: states + 1 if len(states) == 1 else states)
+Slanted = changed(lambda states, _: np.roll(states, 1, axis=1))
+# Wrong for all rows but whole ones: as if it saw what was cut off.
+Peeking = changed(lambda states, batch: states + np.array([[row.size < 8] for row in batch.tokens], dtype=np.float32))
 
 
 class Forgetful(ReferenceForward):
@@ -53,21 +59,6 @@ class Forgetful(ReferenceForward):
             if row.size > 1:
                 row[0] = 0
         return super().run(batch)
-
-
-class Slanted(ReferenceForward):
-    def run(self, batch):
-        return np.roll(super().run(batch), 1, axis=1)
-
-
-class Peeking(ReferenceForward):
-    """A form that is wrong for all rows but whole ones: as if it saw what was cut off."""
-
-    def run(self, batch):
-        states = super().run(batch)
-        short = [row.size < 8 for row in batch.tokens]
-        states[short] += 1
-        return states
 
 
 def let_leak(monkeypatch, size, *precisions):
@@ -144,19 +135,11 @@ def test_later_tokens_that_leak_within_groups_are_seen(monkeypatch, model, batch
 
 
 def test_what_rounding_changes_passes_and_more_does_not(model):
-    class Shifted(ReferenceForward):
-        by = 0.0
-
-        def run(self, batch):
-            states = super().run(batch)
-            norms = np.linalg.norm(states, axis=1, keepdims=True)
-            states[:, :1] += type(self).by * norms
-            return states
-
+    first = np.arange(tiny_qwen3.HIDDEN) == 0
     for by, exact, half in ((1e-6, True, True), (1e-4, False, True), (0.1, False, False)):
-        Shifted.by = by
-        assert (find_defect(model, Shifted, "float32")[0] is None) is exact
-        assert (find_defect(model, Shifted, "bfloat16")[0] is None) is half
+        shifted = changed(lambda states, _, by=by: states + by * first * np.linalg.norm(states, axis=1, keepdims=True))
+        assert (find_defect(model, shifted, "float32")[0] is None) is exact
+        assert (find_defect(model, shifted, "bfloat16")[0] is None) is half
 
 
 def test_the_fastest_form_that_passes_runs_and_one_line_says_why(folder, with_forms, caplog):
@@ -176,12 +159,10 @@ def test_the_fastest_form_that_passes_runs_and_one_line_says_why(folder, with_fo
     assert plain.report.failures == ()
 
 
-@pytest.mark.parametrize(
-    ("attention", "expected"), [("fused", ["fused", "packed", "reference"]), ("reference", ["reference"])]
-)
-def test_forms_to_fall_back_to(with_forms, attention, expected):
+def test_forms_to_fall_back_to(with_forms):
     with_forms(fused=Raising, packed=Raising, reference=ReferenceForward)
-    assert shared_weights.forms_from(attention) == expected
+    assert shared_weights.forms_from("fused") == ["fused", "packed", "reference"]
+    assert shared_weights.forms_from("reference") == ["reference"]
     with_forms(reference=ReferenceForward, fused=Raising)
     assert shared_weights.forms_from("fused") == ["fused", "reference"]
 
@@ -191,11 +172,9 @@ def test_half_precision_that_leaks_is_left_for_float32(folder, monkeypatch, capl
     let_leak(monkeypatch, 4, torch.bfloat16, torch.float16)
     half = opened(folder, "reference", precision=precision)
     half.last_hidden(ROWS)
-    assert half.report.precision == "float32"
-    assert [(attempt.precision, attempt.failure) for attempt in half.report.failures] == [
-        (precision, "let later tokens leak into earlier ones")
-    ]
-    assert len(caplog.records) == 1
+    [attempt] = half.report.failures
+    assert (attempt.precision, attempt.failure) == (precision, "let later tokens leak into earlier ones")
+    assert (half.report.precision, len(caplog.records)) == ("float32", 1)
 
 
 def test_a_device_that_fails_is_left_for_the_cpu(folder, monkeypatch, with_forms):
@@ -227,43 +206,27 @@ def test_a_model_that_fails_everywhere_is_refused(folder, with_forms):
     for _ in range(2):
         with pytest.raises(ModelError, match="fails the self-test in every configuration") as caught:
             broken.last_hidden(ROWS)
-    message = str(caught.value)
     for part in ("packed attention on cpu in bfloat16 gave different", "reference attention on cpu in float32 raised"):
-        assert part in message
+        assert part in str(caught.value)
     assert broken.report is None
 
 
-def test_an_outcome_is_remembered_in_this_process(folder, monkeypatch):
-    calls = []
-
-    def find(model, form, precision):
-        calls.append(precision)
-        return find_defect(model, form, precision)
-
-    monkeypatch.setattr(shared_weights, "find_defect", find)
+def test_outcomes_are_remembered_in_this_process_and_failures_without_loading_again(folder, monkeypatch):
+    tests = calls_of(monkeypatch, shared_weights, "find_defect")
     for _ in range(2):
         first, second = opened(folder, "reference"), opened(folder, "reference")
-        first.last_hidden(ROWS)
-        second.last_hidden(ROWS)
+        for each in (first, second):
+            each.last_hidden(ROWS)
         first.close()
         second.close()
-    assert calls == ["float32"]
-
-
-def test_a_failure_is_remembered_without_loading_again(folder, monkeypatch, with_forms):
-    loaded = []
-
-    def load(*arguments):
-        loaded.append(arguments[2].precision)
-        return load_weights(*arguments)
-
-    monkeypatch.setattr(shared_weights, "load_weights", load)
+    assert [test["precision"] for test in tests] == ["float32"]
+    loads = calls_of(monkeypatch, shared_weights, "load_weights")
     let_leak(monkeypatch, 4, torch.bfloat16)
     for _ in range(2):
         half = opened(folder, "reference", precision="bfloat16")
         half.last_hidden(ROWS)
         half.close()
-    assert loaded == ["bfloat16", "float32", "float32"]
+    assert [load["placement"].precision for load in loads] == ["bfloat16", "float32", "float32"]
 
 
 def test_memory_that_is_used_up_says_nothing_about_a_form(folder, monkeypatch, with_forms):

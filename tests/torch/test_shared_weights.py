@@ -6,11 +6,12 @@ import subprocess
 import sys
 import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
-from semlex.errors import ConfigurationError, ModelError, WorkAbandonedError
+from semlex.errors import ModelError, WorkAbandonedError
 from semlex.models import cancellation
 from semlex.models.files import find_model
 from semlex.models.local import memory, shared_weights
@@ -19,34 +20,23 @@ from semlex.models.local.shared_weights import load_weights
 from semlex.models.tokenizer import TokenRows
 from tests.support import tiny_qwen3
 from tests.support.folders import ROOT
+from tests.support.spies import calls_of
 from tests.support.waiting import LIMIT, until
 from tests.support.watched_model import ROWS, Watched, opened, token_rows
 
 pytestmark = pytest.mark.usefixtures("watched")
 
 
-@pytest.fixture
-def loads(monkeypatch):
-    """The places to which weights were loaded."""
-    found = []
-
-    def load(folder, head, placement):
-        found.append(placement)
-        return load_weights(folder, head, placement)
-
-    monkeypatch.setattr(shared_weights, "load_weights", load)
-    return found
-
-
 def weights_of(model):
     return weakref.ref(model._open().shared.model().layers[0].mlp.up_proj.weight)
 
 
-def test_users_of_one_model_share_its_weights(folder, loads):
+def test_users_of_one_model_share_its_weights(folder, monkeypatch):
+    loads = calls_of(monkeypatch, shared_weights, "load_weights")
     first, second = opened(folder), opened(folder, "reference")
     states = first.last_hidden(ROWS)
     assert np.array_equal(second.last_hidden(ROWS), states)
-    assert loads == [Placement("cpu", "float32")]
+    assert [load["placement"] for load in loads] == [Placement("cpu", "float32")]
     weights = weights_of(first)
     assert weights() is weights_of(second)()
     first.close()
@@ -56,7 +46,9 @@ def test_users_of_one_model_share_its_weights(folder, loads):
     assert weights() is None
     again = opened(folder)
     assert np.array_equal(again.last_hidden(ROWS), states)
-    assert len(loads) == 2
+    for other in (opened(folder, precision="bfloat16"), opened(folder, head="lm")):  # these have weights of their own
+        other.last_hidden(ROWS)
+    assert [load["placement"].precision for load in loads] == ["float32", "float32", "bfloat16", "float32"]
     again.close()
 
 
@@ -115,13 +107,6 @@ def test_a_call_that_runs_while_the_model_is_closed_comes_to_its_end(folder):
         model.last_hidden(ROWS)
 
 
-def test_other_heads_and_precisions_have_weights_of_their_own(folder, loads):
-    models = [opened(folder), opened(folder, precision="bfloat16"), opened(folder, head="lm")]
-    for model in models:
-        model.last_hidden(ROWS)
-    assert [place.precision for place in loads] == ["float32", "bfloat16", "float32"]
-
-
 def test_threads_that_load_at_once_load_once(folder, monkeypatch):
     loads, inside = [], threading.Event()
 
@@ -132,21 +117,12 @@ def test_threads_that_load_at_once_load_once(folder, monkeypatch):
         return load_weights(*arguments)
 
     monkeypatch.setattr(shared_weights, "load_weights", load)
-    models = [opened(folder), opened(folder)]
-    states = {}
-
-    def work(number):
-        if number:
-            assert inside.wait(LIMIT)
-        states[number] = models[number].last_hidden(ROWS)
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(opened(folder).last_hidden, ROWS)
+        assert inside.wait(LIMIT)
+        second = threads.submit(opened(folder).last_hidden, ROWS)
     assert len(loads) == 1
-    assert np.array_equal(states[0], states[1])
+    assert np.array_equal(first.result(), second.result())
 
 
 def test_a_load_that_fails_leaves_nothing_behind(folder, monkeypatch):
@@ -178,12 +154,11 @@ def test_one_user_that_overflows_does_not_change_the_others(tmp_path, caplog):
     states = hit.last_hidden(loud)
     assert caplog.messages == [f"{folder.name}: 1 of 2 rows overflowed in float16; the model now runs in float32"]
     assert np.abs(states[0] - wide.last_hidden(loud)[0]).max() == 0
-    assert hit.report.precision == "float32"
-    assert [str(attempt) for attempt in hit.report.failures] == ["watched attention on cpu overflowed in float16"]
+    failures = ["watched attention on cpu overflowed in float16"]
+    assert (hit.report.precision, [*map(str, hit.report.failures)]) == ("float32", failures)
     assert weights_of(hit)() is weights_of(wide)()
     assert np.array_equal(other.last_hidden(ROWS), before)
-    assert other.report.precision == "float16"
-    assert other.report.failures == ()
+    assert (other.report.precision, other.report.failures) == ("float16", ())
 
 
 FORK = """
@@ -228,8 +203,7 @@ def test_a_forked_process_is_refused_at_once(folder):
 
 @pytest.mark.parametrize("last", [1, 2, 5])
 def test_abandoned_work_ends_after_the_current_batch(folder, last):
-    model = opened(folder, batch_size=2, token_budget=128)
-    rows = token_rows([5] * 20)
+    model, rows = opened(folder, batch_size=2, token_budget=128), token_rows([5] * 20)
     expected = model.last_hidden(rows)
     flag, batches = cancellation.Flag(), []
 
@@ -243,8 +217,3 @@ def test_abandoned_work_ends_after_the_current_batch(folder, last):
         model.last_hidden(rows)
     assert len(batches) == last
     assert np.array_equal(model.last_hidden(rows), expected)
-
-
-def test_a_form_that_is_not_there(folder):
-    with pytest.raises(ConfigurationError, match="attn must be one of watched, reference; got 'magic'"):
-        opened(folder, "magic")
