@@ -17,6 +17,19 @@ class Watched(ReferenceForward):
         return super().run(batch)
 
 
+def look_at(fails=lambda batch, number: False, error=MemoryError):
+    """The rows' lengths in each batch of the watched form from here on; those that fail by the rule raise the error."""
+    batches = []
+
+    def look(batch):
+        batches.append(batch)
+        if fails(batch, len(batches)):
+            raise error()
+
+    Watched.look = staticmethod(look)
+    return batches
+
+
 def sizes_of_passes(monkeypatch):
     """Tokens of each pass of trimmed forms from here on."""
     sizes, run = [], TrimmedForward._last_states

@@ -17,7 +17,7 @@ from semlex.models.local.transformer import TokenBudget
 from tests.support import tiny_qwen3
 from tests.support.properties import SAME_SURROUNDINGS
 from tests.support.spies import answering
-from tests.support.watched_model import ROWS, Watched, difference, opened, token_rows
+from tests.support.watched_model import ROWS, difference, look_at, opened, token_rows
 
 pytestmark = pytest.mark.usefixtures("watched")
 PLAIN = settings(SAME_SURROUNDINGS, max_examples=20)
@@ -64,73 +64,51 @@ def test_a_batch_that_finds_no_room_changes_no_state(  # noqa: PLR0917 (fixtures
     folder, whole, shared, lengths, failing, error
 ):
     shared.token_cap = None  # as after loading
-    rows, numbers = token_rows(lengths), itertools.count(1)
-
-    def look(batch):
-        if next(numbers) in failing and len(batch) > 1:
-            raise error[0](error[1])
-
-    model = opened(folder, token_budget=128)
+    rows, model = token_rows(lengths), opened(folder, token_budget=128)
+    look_at()
     model._open()  # and its self-test
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Watched, "look", look)
-        assert difference(model.last_hidden(rows), whole.last_hidden(rows)) <= 1e-6
+    look_at(lambda batch, number: number in failing and len(batch) > 1, lambda: error[0](error[1]))
+    assert difference(model.last_hidden(rows), whole.last_hidden(rows)) <= 1e-6
 
 
 @PLAIN
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=12), st.integers(60, 200))
 def test_passes_shrink_until_they_fit_and_stay_so(folder, whole, shared, lengths, room):
+    def is_too_large(batch, number=0):
+        return max(batch) * len(batch) > room
+
     shared.token_cap = None  # as after loading
-    rows, failures = token_rows(lengths), []
+    rows, first, second = token_rows(lengths), opened(folder), opened(folder)
     expected = whole.last_hidden(rows)
-
-    def look(batch):
-        if max(batch) * len(batch) > room:
-            failures.append(batch)
-            raise MemoryError
-
-    first, second = opened(folder), opened(folder)
+    look_at()
     first._open()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Watched, "look", look)
-        assert difference(first.last_hidden(rows), expected) <= 1e-6
-        assert first.report.token_budget_reason == ("memory ran out" if failures else "start value")
-        failures.clear()
-        assert difference(second.last_hidden(rows), expected) <= 1e-6
-        assert failures == []  # the second user of the weights starts with what fits
+    batches = look_at(is_too_large)
+    assert difference(first.last_hidden(rows), expected) <= 1e-6
+    assert first.report.token_budget_reason == ("memory ran out" if any(map(is_too_large, batches)) else "start value")
+    batches.clear()
+    assert difference(second.last_hidden(rows), expected) <= 1e-6
+    assert not any(map(is_too_large, batches))  # the second user of the weights starts with what fits
 
 
 def test_one_line_says_that_memory_ran_out(folder, caplog):
     model = opened(folder, token_budget=1024)
     model._open()
-    batches = []
-
-    def look(batch):
-        batches.append(len(batch))
-        if len(batch) > 2:
-            raise MemoryError
-
-    Watched.look = look
+    batches = look_at(lambda batch, _: len(batch) > 2)
     for _ in range(2):
         model.last_hidden(token_rows([10] * 8))
     assert caplog.messages == [f"{folder.name}: memory of cpu ran out; batches have at most 20 tokens from now on"]
-    assert batches == [8, 4, *[2] * 8]
+    assert [len(batch) for batch in batches] == [8, 4, *[2] * 8]
     assert (model.report.token_budget, model.report.token_budget_reason) == (20, "memory ran out")
 
 
 def test_one_row_that_finds_no_room_is_an_error_with_a_remedy(folder):
     model = opened(folder)
     expected = model.last_hidden(ROWS)
-
-    def look(batch):
-        if 20 in batch:
-            raise MemoryError
-
-    Watched.look = look
+    look_at(lambda batch, _: 20 in batch)
     with pytest.raises(ModelError, match="is too small for a single row; shorten the texts") as caught:
         model.last_hidden(ROWS)
     assert caught.value.__cause__ is caught.value.__context__ is None  # either would hold the tensors of the pass
-    Watched.look = staticmethod(lambda lengths: None)
+    look_at()
     assert difference(model.last_hidden(ROWS), expected) <= 1e-6
 
 
@@ -138,20 +116,11 @@ def test_memory_is_freed_after_the_error_is_forgotten_and_other_errors_pass_unch
     model = opened(folder)
     model._open()
     handled = []
-
-    def look(batch):
-        if not handled:
-            raise MemoryError
-
-    Watched.look = look
+    look_at(lambda *_: not handled)
     monkeypatch.setattr(memory, "give_back", lambda device: handled.append((device, sys.exc_info()[0])))
     model.last_hidden(ROWS)
     assert handled == [("cpu", None)]
-
-    def fail(batch):
-        raise RuntimeError("shapes do not match")
-
-    Watched.look = fail
+    look_at(lambda *_: True, lambda: RuntimeError("shapes do not match"))
     with pytest.raises(RuntimeError, match="shapes do not match"):
         model.last_hidden(ROWS)
 
@@ -168,21 +137,31 @@ def test_batches_keep_to_the_room_that_is_free(folder, monkeypatch, room):
     expected = model.last_hidden(token_rows([10] * 8))
     token_bytes = memory.bytes_per_token(model._open().shared.model().config, "float32")
     monkeypatch.setattr(memory, "free_bytes", lambda device: int(room * token_bytes / memory.SHARE_OF_FREE))
-    batches = []
-    Watched.look = lambda lengths: batches.append(sum(lengths))
+    batches = look_at()
     assert difference(model.last_hidden(token_rows([10] * 8)), expected) <= 1e-6
-    assert sum(batches) == 80
-    assert max(batches) <= max(room, 10)
+    sizes = [sum(lengths) for lengths in batches]
+    assert sum(sizes) == 80
+    assert max(sizes) <= max(room, 10)
     assert model.report.token_budget == 128  # tomorrow there may be room again
 
 
-def test_the_driver_is_not_asked_where_cached_blocks_suffice(monkeypatch):
+def test_cached_blocks_come_before_the_driver_and_are_returned_before_a_batch_is_cut(monkeypatch):
     answering(monkeypatch, torch.cuda, memory_reserved=300, memory_allocated=200)
     asked = []
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: asked.append(1) or (20, 1000))
     assert (memory.fits("cuda", 5, 10), asked) == (True, [])
     assert (memory.fits("cuda", 6, 10), asked) == (True, [1])  # with what the driver has
     assert not memory.fits("cuda", 7, 10)
+    free, returned = [100, 1_000], []
+    monkeypatch.setattr(memory, "free_bytes", lambda device: free[min(len(returned), 1)])
+    monkeypatch.setattr(memory, "give_back", returned.append)
+    assert (memory.fits("mps", 1, 40), returned) == (True, [])
+    assert (memory.fits("mps", 10, 40), returned) == (True, ["mps"])
+    free[1] = 100
+    returned.clear()
+    assert (memory.fits("mps", 10, 40), returned) == (False, ["mps"])
+    answering(monkeypatch, memory, free_bytes=None)
+    assert memory.fits("cpu", 1 << 40, 40)
 
 
 @PLAIN
@@ -219,19 +198,6 @@ def test_batches_of_one_text_that_find_no_room(caplog):
     with pytest.raises(RuntimeError, match="shapes"):
         memory.run_in_batches(broken, np.arange(9), 4, device="cuda", model="m")
     assert (memory.usual_batch("cuda"), memory.usual_batch("cpu"), memory.usual_batch("mps")) == (256, 32, 32)
-
-
-def test_cached_blocks_are_returned_before_a_batch_is_cut(monkeypatch):
-    free, returned = [100, 1_000], []
-    monkeypatch.setattr(memory, "free_bytes", lambda device: free[min(len(returned), 1)])
-    monkeypatch.setattr(memory, "give_back", returned.append)
-    assert (memory.fits("mps", 1, 40), returned) == (True, [])
-    assert (memory.fits("mps", 10, 40), returned) == (True, ["mps"])
-    free[1] = 100
-    returned.clear()
-    assert (memory.fits("mps", 10, 40), returned) == (False, ["mps"])
-    answering(monkeypatch, memory, free_bytes=None)
-    assert memory.fits("cpu", 1 << 40, 40)
 
 
 def test_free_memory_of_each_device(monkeypatch):
@@ -285,13 +251,13 @@ def test_measuring_changes_no_state_and_is_done_once(folder, monkeypatch, caplog
     first, second = opened(folder), opened(folder)
     first._open()
     assert (first.report.token_budget, first.report.token_budget_reason) == (48, "start value")
-    computed = []
-    Watched.look = computed.extend
+    batches = look_at()
     with caplog.at_level(logging.DEBUG, logger="semlex.models.local.transformer"):
         assert difference(first.last_hidden(rows), expected) <= 1e-6
         while not budget.measured_budget(first._open()).measured:
             assert difference(first.last_hidden(rows), expected) <= 1e-6
     assert len(caplog.records) == 1
+    computed = [*itertools.chain(*batches)]
     assert sorted(computed) == sorted(rows.lengths.tolist() * (len(computed) // 40))  # no row is computed twice
     assert (first.report.token_budget in {32, 64, 96}, first.report.token_budget_reason) == (True, "measured")
     assert difference(second.last_hidden(rows), expected) <= 1e-6
@@ -303,20 +269,13 @@ def test_measuring_changes_no_state_and_is_done_once(folder, monkeypatch, caplog
 
 def test_candidates_that_found_no_room_are_not_measured_again(folder, monkeypatch):
     monkeypatch.setattr(budget, "CPU_CANDIDATES", (32, 64, 128))
-    rows, sizes = token_rows([8] * 60), []
+    rows, model = token_rows([8] * 60), opened(folder)
     expected = opened(folder, token_budget=128).last_hidden(rows)
-    model = opened(folder)
     model._open()
-
-    def look(lengths):
-        sizes.append(sum(lengths))
-        if sum(lengths) > 40:
-            raise MemoryError
-
-    Watched.look = look
+    batches = look_at(lambda lengths, _: sum(lengths) > 40)
     for _ in range(3):
         assert difference(model.last_hidden(rows), expected) <= 1e-6
-    assert sum(size > 40 for size in sizes) == 1
+    assert sum(sum(lengths) > 40 for lengths in batches) == 1
 
 
 @pytest.mark.parametrize(("gibibytes", "most"), [(5.3, 4_096), (10.7, 8_192), (21.3, 16_384), (139, 16_384)])
