@@ -76,8 +76,7 @@ def test_the_wire_format_and_servers_without_settings_or_streams():
         model.complete(ASKED, SCHEMA)
     first, second = double.requests
     assert first.path == second.path == "/v1/chat/completions"
-    assert first.headers["authorization"] == f"Bearer {KEY}"
-    assert first.body["messages"] == ASKED
+    assert (first.headers["authorization"], first.body["messages"]) == (f"Bearer {KEY}", ASKED)
     assert first.body["response_format"]["json_schema"]["schema"] == SCHEMA
     assert (first.body["stream"], first.body["stream_options"]) == (True, {"include_usage": True})
     assert "stream" not in second.body
@@ -235,17 +234,12 @@ def say(request):
     return json.dumps({"line": line_about(asked_passage(request.body["messages"][1]["content"])[1])})
 
 
-def chat_at(double):
-    limits = {"timeout": LIMIT, "pause": LIMIT, "seconds": LIMIT}
-    return OpenAIChatModel("small", f"{double.url}/v1", api_key=KEY, attempts=2, **limits)
-
-
 @pytest.mark.slow
 def test_chunk_descriptions(database_url, caplog):
+    texts, limits = [ROTATE, "Keys are stored in a vault."], {"timeout": LIMIT, "pause": LIMIT, "seconds": LIMIT}
     with sync_opened(database_url, "none") as retriever:
         for case, fault in HOSTILE.items():
-            texts = [ROTATE, "Keys are stored in a vault."]
-            with chat_server(say) as double, closing(chat_at(double)) as chat:
+            with served(lambda request: completion(say(request)), api_key=KEY, attempts=2, **limits) as (double, chat):
                 retriever.add_texts(texts, ids=["a", "b"])
                 # Whatever the server does, all chunks are there and found, and the report says why they have no line.
                 double.then(*[fault] * 8)

@@ -38,10 +38,7 @@ from tests.support.properties import SAME_SURROUNDINGS, examples
 
 pytestmark = pytest.mark.usefixtures("no_keys", "pauses")
 
-
 passing = st.sampled_from([*map(status, RETRIED), cut, altered(lambda content: content["data"].reverse())])
-
-
 CUT = st.none() | st.integers(1, DIMENSIONS)
 OPTIONS = {"batch_size": st.integers(1, 7), "concurrency": st.integers(1, 4), "dimensions": CUT}
 OPTIONS |= {"document_prompt": st.sampled_from(["", "passage: "])}
@@ -223,8 +220,7 @@ def test_numbers_of_an_answer(values):
         assert read_vector(values) is None
         return
     found = read_vector(values)
-    assert found.dtype == np.float32
-    assert len(found) == len(numbers)
+    assert (found.dtype, len(found)) == (np.float32, len(numbers))
     for one, number in zip(found, numbers, strict=True):
         assert_array_equal(one, np.float32(number) if abs(number) < 3e38 else one)
         assert not abs(number) > 3.5e38 or not np.isfinite(one)
@@ -239,8 +235,7 @@ async def test_a_collection_finds_its_server_again(embeddings, database_url, tmp
     # Opened by the name that the collection remembers, which the list of its user allows.
     async with PostgreSQLRetriever(database_url, models=[name]) as retriever:
         hits = await retriever.search("what colour is a banana?", top_k=2)
-        assert hits.mode == "hybrid"
-        assert hits.embedding_model == name
+        assert (hits.mode, hits.embedding_model) == ("hybrid", name)
         assert all(hit.vector_score is not None for hit in hits)
     with pytest.raises(ModelMismatchError):
         async with PostgreSQLRetriever(database_url, f"{embeddings.url}/v1#other"):
@@ -251,8 +246,7 @@ def test_the_requests(embeddings, embedder_at):
     embedder = embedder_at(embeddings, model="text-embedding-3-small", api_key=KEY)
     embedder.embed_documents(["a", "b"])
     (request,) = embeddings.requests
-    assert request.path == "/v1/embeddings"
-    assert request.headers["authorization"] == f"Bearer {KEY}"
+    assert (request.path, request.headers["authorization"]) == ("/v1/embeddings", f"Bearer {KEY}")
     assert request.body == {"model": "text-embedding-3-small", "input": ["a", "b"], "encoding_format": "base64"}
     # An empty text is sent as a space, and dimensions only where it is asked for.
     assert_array_equal(embedder.embed_documents(["", " "])[0], embedder.embed_query(""))

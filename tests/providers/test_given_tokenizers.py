@@ -17,6 +17,7 @@ from semlex.models.tokenizer import given_tokenizer
 from semlex.testing import HashEmbedder
 from tests.support import tokenizers_on_disk
 from tests.support.embedding_servers import TEXTS
+from tests.support.folders import folder_with
 from tests.support.properties import SAME_SURROUNDINGS
 from tests.support.shell import Shell
 
@@ -41,10 +42,7 @@ KNOWN, OTHER = (counter_of(content) for content in KINDS.values())
 
 @pytest.fixture
 def file(tmp_path):
-    path = tmp_path / "model" / "tokenizer.json"
-    path.parent.mkdir()
-    path.write_bytes(KINDS["rust"])
-    return path
+    return folder_with(tmp_path / "model", {"tokenizer.json": KINDS["rust"]}) / "tokenizer.json"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -80,7 +78,7 @@ def test_one_tokenizer_has_one_name_and_others_their_own(file, monkeypatch):
             choose_embedder(model, tokenizer=file)
 
 
-def test_a_broken_or_missing_file_is_named(file, monkeypatch):
+def test_a_broken_or_missing_file_and_a_kind_that_needs_a_package_are_named(file, monkeypatch):
     broken = (KINDS["rust"][:-100], KINDS["tokenizers"][:-100], b'{"model": {"type": "BPE"}}')
     for content in (b"", b"{}", b"[]", b"\x00\xff", *broken):
         file.write_bytes(content)
@@ -93,26 +91,20 @@ def test_a_broken_or_missing_file_is_named(file, monkeypatch):
         with pytest.raises(ConfigurationError, match=LEAVE_OUT) as refused:
             given_tokenizer(given_path)
         assert f"the tokenizer '{named}' cannot be read" in str(refused.value)
-    file.write_bytes(b"weights")
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    file.write_bytes(KINDS["rust"])
+    assert given_tokenizer(file).engine == "rust"
+    file.write_bytes(KINDS["tokenizers"])
+    with pytest.raises(MissingExtraError, match=r"tokenizers.*semlex\[local\]"):
+        given_tokenizer(file)
     monkeypatch.setattr("semlex.models.tokenizer.MAX_BYTES", 3)
     with pytest.raises(ConfigurationError, match=r"tokenizer.json is larger than"):
         given_tokenizer(file)
 
 
-def test_a_kind_that_needs_a_package_says_so(file, monkeypatch):
-    monkeypatch.setitem(sys.modules, "tokenizers", None)
-    assert given_tokenizer(file).engine == "rust"
-    file.write_bytes(KINDS["tokenizers"])
-    with pytest.raises(MissingExtraError, match=r"tokenizers.*semlex\[local\]"):
-        given_tokenizer(file)
-
-
 @pytest.fixture
 def docs(tmp_path):
-    root = tmp_path / "docs"
-    root.mkdir()
-    (root / "a.md").write_text(f"# Keys\n\n{WORDS * 60}\n\n# Fruit\n\n{WORDS * 3}", encoding="utf-8")
-    return root
+    return folder_with(tmp_path / "docs", {"a.md": f"# Keys\n\n{WORDS * 60}\n\n# Fruit\n\n{WORDS * 3}"})
 
 
 def stored(url):
@@ -201,10 +193,10 @@ def test_a_default_is_for_models_behind_servers_alone(database_url, docs, file):
 
 def test_a_broken_one_makes_no_collection(database_url, embeddings, file):
     file.write_bytes(b"{")
-    broken = [
-        (options, "is not in the form") for options in ({"tokenizer": file}, {"defaults": {"tokenizer": str(file)}})
-    ]
-    for options, message in broken + [({"tokenizer": wrong}, "tokenizer") for wrong in (5, b"tokenizer.json", "")]:
+    for options, message in (
+        *((options, "is not in the form") for options in ({"tokenizer": file}, {"defaults": {"tokenizer": str(file)}})),
+        *(({"tokenizer": wrong}, "tokenizer") for wrong in (5, b"tokenizer.json", "")),
+    ):
         with pytest.raises(ConfigurationError, match=message):
             SyncRetriever(database_url, f"{embeddings.url}/v1#m", **options).initialize()
     with psycopg.connect(database_url) as connection:

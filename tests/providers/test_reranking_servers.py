@@ -148,15 +148,13 @@ def test_wire_formats_parameters_and_keys(monkeypatch):
     with served(api_key=KEY) as (reranker, double):
         reranker.score(QUERY, ["one", "two"])
     (request,) = double.requests
-    assert request.path == "/v1/chat/completions"
-    assert request.headers["authorization"] == f"Bearer {KEY}"
+    assert (request.path, request.headers["authorization"]) == ("/v1/chat/completions", f"Bearer {KEY}")
     assert (request.body["model"], request.body["temperature"]) == ("small-model", 0)
     assert request.body["response_format"]["type"] == "json_schema"
     system, user = request.body["messages"]
     assert system == {"role": "system", "content": INSTRUCTIONS}
-    assert user["role"] == "user"
     passages = [{"passage": 0, "text": "one"}, {"passage": 1, "text": "two"}]
-    assert json.loads(user["content"]) == {"query": QUERY, "passages": passages}
+    assert (user["role"], json.loads(user["content"])) == ("user", {"query": QUERY, "passages": passages})
     for model in ("", " ", "two\nlines", "\x1b[31m"):
         for kind in (CohereReranker, LLMReranker):
             with pytest.raises(ConfigurationError, match="in one line, and not blank"):
