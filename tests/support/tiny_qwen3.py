@@ -41,20 +41,12 @@ def write_tokenizer(folder, *, start_token="", end_token=END_TOKEN, special_toke
     return tokenizer
 
 
-def config():
-    return Qwen3Config(
-        vocab_size=700,
-        hidden_size=HIDDEN,
-        intermediate_size=96,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=16,
-        max_position_embeddings=MAX_POSITIONS,
-        tie_word_embeddings=True,
-        initializer_range=0.1,  # five times the usual: attention is far from uniform, and float32 still exact to 4e-7
-        pad_token_id=None,
-    )
+def config(**changes):
+    # Five times the usual `initializer_range`: attention is far from uniform, and float32 still exact to 4e-7.
+    sizes = {"vocab_size": 700, "hidden_size": HIDDEN, "intermediate_size": 96, "initializer_range": 0.1}
+    sizes |= {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
+    others = {"max_position_embeddings": MAX_POSITIONS, "tie_word_embeddings": True, "pad_token_id": None}
+    return Qwen3Config(**sizes | others | changes)
 
 
 def write_embedder(folder, **tokenizer_options):
@@ -82,9 +74,7 @@ def write_classifier(folder, reranker):
     """The same reranker as a classifier with one label, whose row is the yes row minus the no row."""
     tokenizer = write_tokenizer(folder, end_token=None)
     causal = Qwen3ForCausalLM.from_pretrained(reranker, dtype=torch.float32)
-    single = config()
-    single.num_labels = 1
-    classifier = Qwen3ForSequenceClassification(single)
+    classifier = Qwen3ForSequenceClassification(config(num_labels=1))
     classifier.model.load_state_dict(causal.model.state_dict())
     rows = causal.lm_head.weight.data
     yes, no = tokenizer.token_to_id("yes"), tokenizer.token_to_id("no")

@@ -169,18 +169,16 @@ def test_order_survives_every_batch_plan(folder, encoder, batch_size, token_budg
     assert np.abs(other.embed_documents(texts) - encoder.embed_documents(texts)).max() <= 1e-6
 
 
-@pytest.mark.parametrize("dimensions", [32, 33, 64])
-def test_leading_dimensions_are_normalised_after_the_cut(folder, card, dimensions):
-    texts, cut = ["a database keeps rows", "the lazy dog", ""], opened(folder, dimensions=dimensions)
-    vectors = cut.embed_documents(texts)
-    assert vectors.shape == (3, dimensions)
-    assert (cut.dimensions, cut.identity.dimensions, cut.least_dimensions) == (dimensions, dimensions, 32)
-    assert np.abs(np.linalg.norm(vectors, axis=1) - 1).max() <= 1e-6
-    assert np.abs(vectors - card(texts, dimensions)).max() <= 1e-6
-
-
-def test_vectors_keep_their_length_when_asked(folder, encoder):
-    raw, texts = opened(folder, normalize_embeddings=False), ["a database keeps rows", "an index"]
+def test_leading_dimensions_are_normalised_after_the_cut_and_keep_their_length_when_asked(folder, encoder, card):
+    texts = ["a database keeps rows", "the lazy dog", ""]
+    for dimensions in (32, 33, 64):
+        cut = opened(folder, dimensions=dimensions)
+        vectors = cut.embed_documents(texts)
+        assert (cut.dimensions, cut.identity.dimensions, cut.least_dimensions) == (dimensions, dimensions, 32)
+        assert vectors.shape == (3, dimensions)
+        assert np.abs(np.linalg.norm(vectors, axis=1) - 1).max() <= 1e-6
+        assert np.abs(vectors - card(texts, dimensions)).max() <= 1e-6
+    raw = opened(folder, normalize_embeddings=False)
     vectors = raw.embed_documents(texts)
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     assert (np.abs(norms - 1) > 0.1).all()
@@ -274,7 +272,7 @@ def test_a_tokenizer_frames_a_text_with_the_trained_end_token_or_an_early_one_wi
             opened(folder).embed_documents(["a"])
 
 
-def test_missing_or_damaged_weights_are_refused(tmp_path):
+def test_weights_and_folders_that_are_missing_damaged_or_of_another_kind_are_refused(tmp_path):
     folder = tiny_qwen3.write_embedder(tmp_path / "spoilt")
     tiny_qwen3.change_weights(folder, lambda weights: weights.pop("layers.1.mlp.up_proj.weight"))
     with pytest.raises(ModelError, match=r"1 weights are missing .*layers\.1\.mlp\.up_proj\.weight"):
@@ -282,19 +280,6 @@ def test_missing_or_damaged_weights_are_refused(tmp_path):
     os.truncate(folder / "model.safetensors", (folder / "model.safetensors").stat().st_size // 2)
     with pytest.raises(ModelError, match=r"cannot be loaded from .*SafetensorError"):
         opened(folder).embed_documents(["a"])
-
-
-def test_a_checkpoint_with_a_language_model_head_is_read_without_it(tmp_path):
-    folder = tiny_qwen3.write_reranker(tmp_path / "causal")
-    body = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    ids = [*tokenizer("a database")["input_ids"], tokenizer.pad_token_id]
-    with torch.no_grad():
-        expected = torch.nn.functional.normalize(body(torch.tensor([ids])).last_hidden_state[0, -1], dim=0).numpy()
-    assert np.abs(opened(folder).embed_documents(["a database"])[0] - expected).max() <= 1e-6
-
-
-def test_folders_that_hold_no_qwen3_model(tmp_path):
     with pytest.raises(ModelNotFoundError, match="is not on this machine; tried: local folder"):
         Qwen3EmbeddingEncoder(str(tmp_path / "nowhere"))
     config = tmp_path / "config.json"
@@ -308,6 +293,16 @@ def test_folders_that_hold_no_qwen3_model(tmp_path):
     tiny_qwen3.write_tokenizer(tmp_path)
     with pytest.raises(ModelError, match=r"cannot be loaded from .*safetensors"):
         empty.embed_documents(["a"])
+
+
+def test_a_checkpoint_with_a_language_model_head_is_read_without_it(tmp_path):
+    folder = tiny_qwen3.write_reranker(tmp_path / "causal")
+    body = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    ids = [*tokenizer("a database")["input_ids"], tokenizer.pad_token_id]
+    with torch.no_grad():
+        expected = torch.nn.functional.normalize(body(torch.tensor([ids])).last_hidden_state[0, -1], dim=0).numpy()
+    assert np.abs(opened(folder).embed_documents(["a database"])[0] - expected).max() <= 1e-6
 
 
 def test_half_precision_stays_close_and_rows_that_overflow_it_become_float32(tmp_path, folder, encoder, caplog):

@@ -116,7 +116,7 @@ def test_the_packages_own_vectors_also_in_several_threads(embedder, package):
             assert_allclose(vectors, unit(package.encode_document(SENTENCES)), atol=2e-6)
 
 
-def test_batches_shrink_where_memory_runs_out(folder, package, monkeypatch):
+def test_batches_shrink_where_memory_runs_out_and_stay_small_in_calls_that_run(folder, package, monkeypatch):
     embedder, texts = opened(folder), [text[:number] for number, text in enumerate(SENTENCES * 3)]
     encode, sizes = embedder._load().encode_document, []
 
@@ -129,9 +129,6 @@ def test_batches_shrink_where_memory_runs_out(folder, package, monkeypatch):
     monkeypatch.setattr(embedder._load(), "encode_document", short)
     assert_allclose(embedder.embed_documents(texts), unit(package.encode_document(texts)), atol=2e-6)
     assert sizes == [18, 9, 9]
-
-
-def test_a_batch_size_that_shrinks_meanwhile_stays_small(folder, monkeypatch):
     embedder = opened(folder, 4)
     encode, sizes = embedder._load().encode_document, []
 
@@ -177,22 +174,19 @@ def test_a_leading_part_is_normalised_after_the_cut(folder, package):
         assert_allclose(embedder.embed_documents(SENTENCES), unit(whole, dimensions), atol=2e-6)
 
 
-@pytest.mark.parametrize(
-    ("config", "options", "expected"),
-    [
+def test_prompts_are_those_of_the_model_or_others(copy, package):
+    for config, options, expected in (
         ({}, {"query_prompt": "", "document_prompt": "text: "}, ["", "text: "]),
         ({"prompts": {}}, {}, ["", ""]),
         ({"prompts": {"query": "q: ", "passage": "p: "}}, {}, ["q: ", "p: "]),
         ({"prompts": {"query": "q: ", "corpus": "c: ", "passage": "p: "}}, {}, ["q: ", "p: "]),
         ({"prompts": {"retrieval": "r: "}, "default_prompt_name": "retrieval"}, {}, ["r: ", "r: "]),
-    ],
-)
-def test_prompts_are_those_of_the_model_or_others(copy, package, config, options, expected):
-    change_json(copy / "config_sentence_transformers.json", **config)
-    embedder = opened(copy, **options)
-    found = [embedder.embed_query("fox"), embedder.embed_documents(["fox"])[0]]
-    assert_allclose(found, [unit(package.encode("fox", prompt=prompt)) for prompt in expected], atol=2e-6)
-    assert embedder.identity.instruction == (expected[0] or None)
+    ):
+        change_json(copy / "config_sentence_transformers.json", **config)
+        embedder = opened(copy, **options)
+        found = [embedder.embed_query("fox"), embedder.embed_documents(["fox"])[0]]
+        assert_allclose(found, [unit(package.encode("fox", prompt=prompt)) for prompt in expected], atol=2e-6)
+        assert embedder.identity.instruction == (expected[0] or None)
 
 
 def test_texts_that_are_cut_are_counted(folder, caplog):

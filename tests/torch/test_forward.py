@@ -167,13 +167,11 @@ def test_kept_prefixes_are_few_and_computed_once_the_oldest_goes_first_and_nothi
         kept = {int(prefix.ids[0]): prefix.layers[0][0] for prefix in forward._kept.values()}
         assert first.setdefault(start, kept[start]) is kept[start]
     assert [*kept] == [0, 300, 400, 500]
-
-
-@pytest.mark.parametrize("row", [np.arange(25), np.arange(1, 40), np.arange(7)])
-def test_a_row_that_does_not_go_on_from_the_kept_prefix_is_read_whole(model, packing, row):
-    forward, rows = packing(model), TokenRows.of([row, np.arange(30)])
-    assert difference(states(forward, rows, kept_prefix=np.arange(25)), states(ReferenceForward(model), rows)) <= 1e-6
-    assert not forward._kept
+    for row in (np.arange(25), np.arange(1, 40), np.arange(7)):  # does not go on from the prefix: read whole
+        forward, rows = packing(model), TokenRows.of([row, np.arange(30)])
+        found = states(forward, rows, kept_prefix=np.arange(25))
+        assert difference(found, states(ReferenceForward(model), rows)) <= 1e-6
+        assert not forward._kept
 
 
 def test_nothing_is_padded_and_a_prefix_is_shared_only_where_that_pays(model, packing):
@@ -215,15 +213,13 @@ def test_registering_from_many_threads(model, packing):
 
 
 def test_sliding_windows_are_refused_and_models_of_another_build_not_trimmed():
-    config = tiny_qwen3.config()
-    config.use_sliding_window, config.sliding_window = True, 8
-    config.layer_types = ["full_attention", "sliding_attention"]
+    layers = ["full_attention", "sliding_attention"]
+    config = tiny_qwen3.config(use_sliding_window=True, sliding_window=8, layer_types=layers)
     sliding = Qwen3Model._from_config(config, attn_implementation="sdpa").eval()
     with pytest.raises(ModelError, match="sliding window; use attn='reference'"):
         PackedForward(sliding)
     for name, value in (("hidden_act", "gelu"), ("model_type", "qwen2"), ("attention_bias", True)):
-        config = tiny_qwen3.config()
-        config.attention_bias = name == "attention_bias"
+        config = tiny_qwen3.config(attention_bias=name == "attention_bias")
         other = Qwen3Model._from_config(config, attn_implementation="sdpa").eval()
         setattr(other.config, name, value)
         with pytest.raises(ModelError, match="not built like Qwen3; use attn='packed'"):
@@ -289,10 +285,8 @@ def test_the_last_layer_reads_last_tokens_alone(model):
 
 
 def test_half_precision_stays_as_close_as_its_rounding(packing):
-    config = tiny_qwen3.config()
-    config.hidden_size, config.intermediate_size, config.num_hidden_layers = 256, 512, 6
-    config.layer_types = ["full_attention"] * 6
-    config.initializer_range = 0.02
+    sizes = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 6}
+    config = tiny_qwen3.config(**sizes, initializer_range=0.02)
     torch.manual_seed(9)
     half = Qwen3Model._from_config(config, attn_implementation="sdpa", dtype=torch.bfloat16).eval()
     rows = rows_of([1, 9, 40, 90, 300, 17], 4)

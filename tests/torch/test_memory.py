@@ -210,9 +210,8 @@ def test_free_memory_of_each_device(monkeypatch):
 
 def test_the_estimate_is_of_the_right_size():
     # Keys, values, queries, MLP and norms of Qwen3-Embedding-0.6B in half precision, by hand: 82 KiB.
-    config = tiny_qwen3.config()
-    config.hidden_size, config.intermediate_size, config.head_dim = 1024, 3072, 128
-    config.num_attention_heads, config.num_key_value_heads = 16, 8
+    heads = {"head_dim": 128, "num_attention_heads": 16, "num_key_value_heads": 8}
+    config = tiny_qwen3.config(hidden_size=1024, intermediate_size=3072, **heads)
     assert memory.bytes_per_token(config, "bfloat16") == 2 * (8 * 1024 + 4 * 3072 + 2 * 48 * 128)
     assert memory.bytes_per_token(config, "float32") == 2 * memory.bytes_per_token(config, "bfloat16")
 

@@ -10,8 +10,10 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
+import huggingface_hub
 import pytest
-from huggingface_hub import constants
+from huggingface_hub import _tree_cache, constants
+from transformers import Qwen3Model
 
 from semlex.errors import ConfigurationError, ModelError, ModelNotFoundError
 from semlex.models import files as weights
@@ -115,8 +117,6 @@ def test_an_incomplete_download_is_named(hub, lost, remark, listed):
     folder = pull_model(NAME).folder.path
     if not listed:  # a client that keeps no list of a commit's files
         shutil.rmtree(folder.parent.parent / "trees", ignore_errors=True)
-        from huggingface_hub import _tree_cache
-
         _tree_cache._IN_MEMORY_TREE_CACHE.clear()
     for file in folder.glob(lost):
         file.unlink()
@@ -149,8 +149,6 @@ def test_a_folder_a_revision_that_is_not_there_and_a_model_without_data_files_ca
 
 
 def test_a_full_disk_is_named(hub, monkeypatch):
-    import huggingface_hub
-
     def fetch(*_, **options):
         if options.get("local_files_only"):
             raise huggingface_hub.errors.LocalEntryNotFoundError("no")
@@ -263,8 +261,6 @@ def test_of_a_name_with_onnx_in_front_one_onnx_file_is_pulled(hub, tmp_path):
 
 
 def test_a_model_that_does_not_fit_is_refused_with_a_remedy(folder, monkeypatch):
-    from transformers import Qwen3Model
-
     def full(*_):
         raise RuntimeError("MPS backend out of memory (MPS allocated: 5.56 GB)")
 
