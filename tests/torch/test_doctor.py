@@ -51,12 +51,9 @@ def test_an_onnx_model_and_a_static_one(tmp_path):
 def test_models_that_work(embedder, tmp_path):
     reranker = str(model_cache.write_reranker(tmp_path / "reranker"))
     found = doctor.examine_models(embedder, reranker, device="cpu")
-    assert [(each.role, each.name, each.problem) for each in found.models] == [
-        ("embedding", embedder, None),
-        ("reranking", reranker, None),
-    ]
+    given = [("embedding", embedder, embedder, None), ("reranking", reranker, reranker, None)]
+    assert [(each.role, each.name, each.path, each.problem) for each in found.models] == given
     for each in found.models:
-        assert each.path == each.name
         assert each.revision.startswith("sha256:")
         assert each.tokenizer.startswith("tokenizer/")
         assert each.tokenizer_engine

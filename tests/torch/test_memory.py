@@ -200,15 +200,12 @@ def test_batches_of_one_text_that_find_no_room(caplog):
     assert (memory.usual_batch("cuda"), memory.usual_batch("cpu"), memory.usual_batch("mps")) == (256, 32, 32)
 
 
-def test_free_memory_of_each_device(monkeypatch):
+def test_free_memory_of_each_device_and_the_estimate_for_a_token(monkeypatch):
     assert memory.free_bytes("cpu") is memory.total_bytes("cpu") is None
     answering(monkeypatch, torch.cuda, mem_get_info=(100, 1000), memory_reserved=50, memory_allocated=20)
     assert memory.free_bytes("cuda") == 130
     answering(monkeypatch, torch.mps, recommended_max_memory=700, driver_allocated_memory=800)
     assert (memory.free_bytes("mps"), memory.total_bytes("mps")) == (-100, 700)
-
-
-def test_the_estimate_is_of_the_right_size():
     # Keys, values, queries, MLP and norms of Qwen3-Embedding-0.6B in half precision, by hand: 82 KiB.
     heads = {"head_dim": 128, "num_attention_heads": 16, "num_key_value_heads": 8}
     config = tiny_qwen3.config(hidden_size=1024, intermediate_size=3072, **heads)

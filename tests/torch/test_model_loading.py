@@ -136,7 +136,7 @@ def test_an_index_that_cannot_be_read(hub, content):
         find_model(NAME)
 
 
-def test_a_folder_a_revision_that_is_not_there_and_a_model_without_data_files_cannot_be_pulled(hub, tmp_path):
+def test_a_folder_an_unknown_revision_no_data_files_and_a_full_disk_cannot_be_pulled(hub, tmp_path, monkeypatch):
     for name in ("./model", "/model", "~/model", "a/b/c"):
         with pytest.raises(ConfigurationError, match="is a folder on this machine"):
             pull_model(name)
@@ -147,8 +147,6 @@ def test_a_folder_a_revision_that_is_not_there_and_a_model_without_data_files_ca
     with pytest.raises(ModelNotFoundError, match="has no files of the kinds"):
         pull_model(NAME)
 
-
-def test_a_full_disk_is_named(hub, monkeypatch):
     def fetch(*_, **options):
         if options.get("local_files_only"):
             raise huggingface_hub.errors.LocalEntryNotFoundError("no")
@@ -176,18 +174,7 @@ def refused_pull():
     return done.stderr
 
 
-def test_a_hub_that_never_answers_is_not_waited_for(hub, monkeypatch):
-    monkeypatch.setattr(weights, "PROBE_SECONDS", 0.2)  # expires
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
-        message = refused()
-    places = ("local folder", "local cache of the hub", "hub: no answer within 0.2 s")
-    for part in (*places, "Remedies:", "path of a folder", "models pull"):
-        assert part in message
-    assert (message.count("; or "), message.count("; or, ")) == (1, 1)
-
-
-def test_a_hub_that_has_nothing_for_us_or_refuses_connections(hub, monkeypatch):
+def test_a_hub_that_has_nothing_for_us_refuses_connections_or_never_answers(hub, monkeypatch):
     account = "Check the name, and that your account may read the model"
     for status, remedy in ((404, account), (401, account), (503, "try again later")):
         hub.status = status
@@ -202,6 +189,14 @@ def test_a_hub_that_has_nothing_for_us_or_refuses_connections(hub, monkeypatch):
         message = refused_pull()
     assert "cannot be fetched from the hub: not reachable" in message
     assert "Check the network" in message
+    monkeypatch.setattr(weights, "PROBE_SECONDS", 0.2)  # expires
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        message = refused()
+    places = ("local folder", "local cache of the hub", "hub: no answer within 0.2 s")
+    for part in (*places, "Remedies:", "path of a folder", "models pull"):
+        assert part in message
+    assert (message.count("; or "), message.count("; or, ")) == (1, 1)
 
 
 def test_a_private_model_is_asked_for_with_the_users_token_which_no_redirect_gets(hub, files, monkeypatch):

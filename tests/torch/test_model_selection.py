@@ -44,7 +44,7 @@ def test_a_static_model_is_told_by_its_files(tmp_path):
         (tmp_path / file).unlink()
 
 
-def test_a_configured_model_is_never_replaced(tmp_path, empty_cache):
+def test_a_configured_model_is_never_replaced(tmp_path, empty_cache, monkeypatch):
     with pytest.raises(ModelNotFoundError) as caught:
         choose_embedder("Qwen/Qwen3-Embedding-0.6B")
     message = str(caught.value)
@@ -55,6 +55,10 @@ def test_a_configured_model_is_never_replaced(tmp_path, empty_cache):
         (tmp_path / "config.json").write_text(config)
         with pytest.raises(ModelError, match=message):
             choose_embedder(str(tmp_path))
+    (tmp_path / "config.json").write_text('{"model_type": "qwen3"}')
+    without(monkeypatch, "torch")
+    with pytest.raises(MissingExtraError, match=r"torch.*semlex\[torch\]"):
+        choose_embedder(str(tmp_path))
 
 
 @pytest.fixture
@@ -139,13 +143,6 @@ def test_servers_are_never_the_default_and_have_no_revision(accounts, empty_cach
     with pytest.raises(ConfigurationError, match="revision='v2' is for models of the hub"):
         choose_embedder("openai:m", revision="v2")
     assert isinstance(choose_embedder().model, StaticEmbedder)
-
-
-def test_a_configured_model_without_torch(tmp_path, monkeypatch):
-    (tmp_path / "config.json").write_text('{"model_type": "qwen3"}')
-    without(monkeypatch, "torch")
-    with pytest.raises(MissingExtraError, match=r"torch.*semlex\[torch\]"):
-        choose_embedder(str(tmp_path))
 
 
 def test_qwen3_is_chosen_where_it_is_cached_and_there_are_torch_and_a_gpu(qwen3_cache, monkeypatch):

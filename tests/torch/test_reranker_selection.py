@@ -131,12 +131,14 @@ def test_a_server_by_its_address(monkeypatch, key):
         assert KEY not in choice.reason + repr(choice)
 
 
-def test_the_key_of_an_account_goes_nowhere_else(monkeypatch):
+def test_keys_in_the_environment_send_nothing_by_default_and_go_nowhere_else(empty_cache, monkeypatch):
     for variable in VARIABLES:
-        monkeypatch.setenv(variable, f"{KEY}-{variable}")
+        monkeypatch.setenv(variable, KEY)
+    assert choose_reranker().model is None
+    with pytest.raises(ModelNotFoundError):
+        choose_reranker(use_reranking=True)
     monkeypatch.delenv(KEY_VARIABLE)
-    choice = choose_reranker("http://localhost:8000/v1#m")
-    assert "Authorization" not in choice.model._server._headers
+    assert "Authorization" not in choose_reranker("http://localhost:8000/v1#m").model._server._headers
 
 
 def test_names_that_are_incomplete_or_unknown_and_an_address_with_a_password(monkeypatch):
@@ -179,14 +181,6 @@ def test_a_cross_encoder_by_its_name_in_the_cache(empty_cache):
     assert choose_reranker("cross-encoder/tiny", revision=COMMIT).model.identity.endswith(COMMIT)
     with pytest.raises(ModelNotFoundError, match="at revision 'v2'"):
         choose_reranker("cross-encoder/tiny", revision="v2")
-
-
-def test_keys_in_the_environment_send_nothing_by_default(empty_cache, monkeypatch):
-    for variable in VARIABLES:
-        monkeypatch.setenv(variable, KEY)
-    assert choose_reranker().model is None
-    with pytest.raises(ModelNotFoundError):
-        choose_reranker(use_reranking=True)
 
 
 def test_auto_takes_cohere_then_qwen3_then_the_language_model(qwen3_cache, monkeypatch):

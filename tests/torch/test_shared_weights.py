@@ -22,7 +22,7 @@ from tests.support import tiny_qwen3
 from tests.support.folders import ROOT
 from tests.support.spies import calls_of
 from tests.support.waiting import LIMIT, until
-from tests.support.watched_model import ROWS, Watched, opened, token_rows
+from tests.support.watched_model import ROWS, look_at, opened, token_rows
 
 pytestmark = pytest.mark.usefixtures("watched")
 
@@ -72,16 +72,15 @@ def test_memory_is_given_back_when_the_last_user_is_collected(folder, monkeypatc
 def test_a_search_takes_its_turn_between_the_batches_of_a_load(folder):
     model = opened(folder, batch_size=1)
     expected = model.last_hidden(token_rows([4]))
-    order, found = [], []
+    found = []
     search = threading.Thread(target=lambda: found.append(model.last_hidden(token_rows([4]))))
 
-    def look(lengths):
-        order.append(lengths)
-        if len(order) == 1:
+    def search_meanwhile(_, number):
+        if number == 1:
             search.start()
             until(lambda: model._running.shared.lock._waiting)
 
-    Watched.look = look
+    order = look_at(search_meanwhile)
     model.last_hidden(token_rows([9] * 8))
     search.join(LIMIT)
     assert order == [[9], [4], *[[9]] * 7]
@@ -94,13 +93,13 @@ def test_a_call_that_runs_while_the_model_is_closed_comes_to_its_end(folder):
     weights = weights_of(model)
     closer = threading.Thread(target=model.close)
 
-    def look(lengths):
-        if not closer.ident:
+    def close_meanwhile(_, number):
+        if number == 1:
             closer.start()
             closer.join(LIMIT)
             assert not closer.is_alive()  # it waits for no call
 
-    Watched.look = look
+    look_at(close_meanwhile)
     assert np.array_equal(model.last_hidden(ROWS), expected)
     assert weights() is None
     with pytest.raises(ModelError, match="was closed"):
@@ -205,14 +204,8 @@ def test_a_forked_process_is_refused_at_once(folder):
 def test_abandoned_work_ends_after_the_current_batch(folder, last):
     model, rows = opened(folder, batch_size=2, token_budget=128), token_rows([5] * 20)
     expected = model.last_hidden(rows)
-    flag, batches = cancellation.Flag(), []
-
-    def look(lengths):
-        batches.append(lengths)
-        if len(batches) == last:
-            flag.set()
-
-    Watched.look = look
+    flag = cancellation.Flag()
+    batches = look_at(lambda _, number: number == last and flag.set())
     with pytest.raises(WorkAbandonedError), cancellation.abandoned_by(flag):
         model.last_hidden(rows)
     assert len(batches) == last
