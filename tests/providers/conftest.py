@@ -7,8 +7,8 @@ import pytest
 
 from semlex.models import http_client
 from semlex.models.http_client import ModelServer
-from tests.support.embedding_servers import DIMENSIONS, openai
-from tests.support.model_servers import KEY, ModelServerDouble, echoed, openai_embeddings
+from tests.support.embedding_servers import openai, openai_api
+from tests.support.model_servers import KEY, ModelServerDouble, echoed
 from tests.support.waiting import LIMIT
 
 
@@ -44,7 +44,7 @@ def server(double, pauses):
 @pytest.fixture
 def embeddings():
     """A server of OpenAI's form."""
-    with ModelServerDouble(openai_embeddings(DIMENSIONS)) as running:
+    with openai_api() as running:
         yield running
 
 

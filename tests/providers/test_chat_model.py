@@ -158,11 +158,8 @@ def test_time_limits_of_the_first_answer_and_abandoned_streams():
     silent = served(lambda _: clock.advance(60) or double.stopped.wait(), clock=clock, attempts=1, timeout=60)
     with silent as (double, model):
         assert "did not answer in time" in str(refused(model))
-    with (
-        served(lambda _: flag.set() or double.stopped.wait()) as (double, model),
-        cancellation.abandoned_by(flag),
-        pytest.raises(WorkAbandonedError),
-    ):
+    silent = served(lambda _: flag.set() or double.stopped.wait())
+    with silent as (double, model), cancellation.abandoned_by(flag), pytest.raises(WorkAbandonedError):
         list(model.stream(ASKED))
 
 
@@ -262,8 +259,7 @@ def test_chunk_descriptions(database_url, caplog):
             retriever.delete(["a", "b"])
 
 
-def test_the_reranker(database_url):
-    """The hits stand in the order of the search, and the warning says why."""
+def test_a_reranker_that_fails_leaves_the_order_of_the_search_and_a_warning(database_url):
     for fault in (status(500), lambda *_: Reply(json.dumps(completion("ten points")).encode())):
         with (
             chat_server(lambda _: answer_text([]), [fault] * 9) as double,

@@ -36,8 +36,7 @@ def test_one_request_and_many_that_fail(server, double):
             other.post("/x", {"input": []})
     own, another, none = (request.headers for request in double.requests)
     assert (own["authorization"], own["content-type"]) == (f"Bearer {KEY}", "application/json")
-    assert another["x-goog-api-key"] == KEY
-    assert "authorization" not in another
+    assert (another["x-goog-api-key"], another.get("authorization")) == (KEY, None)
     assert KEY not in double.requests[1].path
     assert not {"authorization", "x-goog-api-key"} & set(none)
     double.then(*[status(404)] * 4)
@@ -49,12 +48,10 @@ def test_one_request_and_many_that_fail(server, double):
 def test_nothing_is_sent_when_nobody_waits_and_several_threads_are_answered(server, double):
     flag = cancellation.Flag()
     flag.set()
-    for call in (
-        lambda: server.post("/x", {"input": []}),
-        lambda: server.map(partial(server.post, "/x"), [{"input": []}] * 9),
-    ):
+    post = partial(server.post, "/x")
+    for call in (post, lambda body: server.map(post, [body] * 9)):
         with cancellation.abandoned_by(flag), pytest.raises(WorkAbandonedError):
-            call()
+            call({"input": []})
     assert (server._requests, double.requests) == (None, [])  # not even a client was opened
     with ThreadPoolExecutor(8) as threads:
         answers = threads.map(lambda number: server.post("/x", {"input": [number]})["body"]["input"], range(8))

@@ -4,11 +4,21 @@ import numpy as np
 from hypothesis import strategies as st
 
 from semlex.embedding.remote import GeminiEmbedder, OpenAIEmbedder
-from tests.support.model_servers import KEY, vector
+from tests.support.model_servers import KEY, ModelServerDouble, gemini_embeddings, openai_embeddings, vector
 
 DIMENSIONS = 8
 LINES = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 TEXTS = st.lists(LINES, max_size=20)
+
+
+def openai_api(faults=(), **options):
+    """A server that plays OpenAI's, with every fault on demand."""
+    return ModelServerDouble(openai_embeddings(DIMENSIONS, **options), faults)
+
+
+def gemini_api(faults=()):
+    """A server that plays Gemini's."""
+    return ModelServerDouble(gemini_embeddings(DIMENSIONS), faults)
 
 
 def openai(double, **options):

@@ -205,7 +205,10 @@ def test_the_model_is_left_as_it_was_also_by_a_pass_that_fails(model, packing, m
     assert model.config._attn_implementation == "sdpa"
 
 
-def test_registering_from_many_threads(model, packing):
+def test_every_form_is_registered_also_from_many_threads(model, packing):
+    # Faster first: each falls back to those behind it.
+    expected = {"trimmed": TrimmedForward, "packed": PackedForward, "reference": ReferenceForward}
+    assert [*FORWARDS.items()] == [*expected.items()]
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda _: module.register(), range(8)))
     rows = rows_of([5, 9], 1)
@@ -293,9 +296,3 @@ def test_half_precision_stays_as_close_as_its_rounding(packing):
     found = [states(form(half), rows, 512, 9, width=256) for form in (packing, ReferenceForward)]
     packed, reference = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True) for vectors in found)
     assert (np.sum(packed * reference, axis=1) >= 0.9998).all()
-
-
-def test_every_form_is_registered():
-    # Faster first: each falls back to those behind it.
-    expected = {"trimmed": TrimmedForward, "packed": PackedForward, "reference": ReferenceForward}
-    assert [*FORWARDS.items()] == [*expected.items()]
