@@ -168,8 +168,9 @@ def test_the_same_model_as_an_onnx_file_has_the_same_vectors(copy, folder, packa
 
 
 def test_a_leading_part_is_normalised_after_the_cut(folder, package):
+    whole = package.encode_document(SENTENCES)
     for dimensions in (1, 7, HIDDEN):
-        embedder, whole = opened(folder, dimensions=dimensions), package.encode_document(SENTENCES)
+        embedder = opened(folder, dimensions=dimensions)
         assert embedder.dimensions == dimensions
         assert_allclose(embedder.embed_documents(SENTENCES), unit(whole, dimensions), atol=2e-6)
 

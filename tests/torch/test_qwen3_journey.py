@@ -5,15 +5,14 @@ import pytest
 from semlex import Document, PostgreSQLRetriever, Qwen3EmbeddingEncoder, Qwen3Reranker
 from semlex.errors import ModelMismatchError
 from tests.support import model_cache, tiny_qwen3
+from tests.support.folders import folder_with
 
 PAGE = "# Keys\n\nRotate a key every ninety days.\n\n# Fruit\n\nA banana is yellow.\n\n# Ships\n\nShips sail the sea.\n"
 
 
 async def test_index_search_and_rerank(database_url, embedder_folder, tmp_path):
     reranker = str(tiny_qwen3.write_reranker(tmp_path / "reranker"))
-    docs = tmp_path / "docs"
-    docs.mkdir()
-    (docs / "page.md").write_text(PAGE, encoding="utf-8")
+    docs = folder_with(tmp_path / "docs", {"page.md": PAGE})
     options = {"reranker_model": Qwen3Reranker(reranker, "cpu", max_length=1024), "use_reranking": True}
     encoder = Qwen3EmbeddingEncoder(str(embedder_folder), "cpu", max_length=1024)
     async with PostgreSQLRetriever(database_url, encoder, **options) as retriever:
@@ -28,8 +27,7 @@ async def test_index_search_and_rerank(database_url, embedder_folder, tmp_path):
             assert hit.metadata["rerank_score"] == hit.rerank_score
             assert hit.metadata["similarity"] == hit.vector_score
         plain = await retriever.search("what colour is a banana?", top_k=2, rerank=False)
-        assert plain.reranker_model is None
-        assert plain[0].rerank_score is None
+        assert plain.reranker_model is plain[0].rerank_score is None
     encoder.close()
     short = Qwen3EmbeddingEncoder(str(embedder_folder), "cpu", max_length=1024, dimensions=32)
     with pytest.raises(ModelMismatchError):
