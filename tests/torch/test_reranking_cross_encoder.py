@@ -7,16 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sentence_transformers import CrossEncoder
 
-from semlex.errors import (
-    ConfigurationError,
-    MissingExtraError,
-    ModelError,
-    ModelNotFoundError,
-    ValidationError,
-    WorkAbandonedError,
-)
+from semlex.errors import ConfigurationError, ModelError, ModelNotFoundError, ValidationError, WorkAbandonedError
 from semlex.models import cancellation
-from semlex.reranking import cross_encoder
 from semlex.reranking.base import Reranker
 from semlex.reranking.cross_encoder import CrossEncoderReranker
 from tests.support import tiny_cross_encoder, tiny_qwen3
@@ -203,14 +195,11 @@ def test_texts_that_no_tokenizer_can_read_and_out_of_range_parameters(folder, re
             opened(folder, **options)
 
 
-def test_identity_and_absence(tmp_path, folder, reranker, monkeypatch):
+def test_identity_and_absence(tmp_path, folder, reranker):
     assert isinstance(reranker, Reranker)
     assert reranker.identity.startswith(f"{folder}@sha256:")
     with pytest.raises(ModelNotFoundError, match="not on this machine"):
         opened(tmp_path / "nowhere")
-    monkeypatch.setattr(cross_encoder, "find_spec", lambda _: None)
-    with pytest.raises(MissingExtraError, match=r"sentence-transformers.*semlex\[sentence-transformers\]"):
-        opened(folder)
 
 
 def test_no_texts_need_no_model_and_a_closed_one_refuses_work(folder):
