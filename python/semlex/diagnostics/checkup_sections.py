@@ -204,7 +204,7 @@ RESOLUTION = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A section whose heading is searched; `vectors`: of its texts without it, float32, (chunks, dimensions)."""
+    """A section whose heading is searched; `vectors`: its texts without the heading, float32, (chunks, dimensions)."""
 
     chunks: Sequence[SectionChunk]
     contexts: Sequence[str]

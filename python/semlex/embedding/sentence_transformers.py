@@ -1,4 +1,4 @@
-"""Models of sentence-transformers, run by that package, and the configuration files beside them."""
+"""Run models of sentence-transformers with that package, and read their configuration files."""
 
 from __future__ import annotations
 

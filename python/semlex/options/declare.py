@@ -132,7 +132,7 @@ class Declared:
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The texts among the values that an option may have; empty if any value of its type is allowed."""
+        """The allowed values that are text; empty if any value of the option's type is allowed."""
         return tuple(value for value in self.literals if isinstance(value, str))
 
     @property

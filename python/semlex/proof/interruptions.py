@@ -300,7 +300,7 @@ ROUNDS = 8
 
 
 class EndedBackends(Scenario):
-    """End one or two backends whenever every client has made a call."""
+    """End one or two backends each time every client has made another call."""
 
     name = "backends"
     what = "one or two of a client's backends ended repeatedly while it writes and searches; no call may fail"

@@ -1,4 +1,4 @@
-"""Give uvicorn's protocol for HTTP/1.1 time limits for what the client sends and takes."""
+"""Limit how long clients may take to send requests and to receive answers, in uvicorn's HTTP/1.1 protocol."""
 
 from __future__ import annotations
 

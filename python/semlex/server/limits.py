@@ -116,7 +116,7 @@ def stopping(state: ServerState) -> Problem | None:
 
 
 class Admission:
-    """Limits how many requests are in progress; a request waits for a second, then it is refused."""
+    """Limits how many requests are in progress; a request waits up to a second, then it is refused."""
 
     def __init__(self, app: ASGIApp, state: ServerState) -> None:
         self._app, self._state = app, state

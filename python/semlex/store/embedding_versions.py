@@ -228,7 +228,7 @@ async def version_rows(connection: Connection, collection: CollectionInfo) -> li
 
 
 async def bound_times(connection: Connection, collection: CollectionInfo) -> None:
-    """Lower ends of leases and last uses that are too far in the future, because the server's clock stepped back."""
+    """Set back ends of leases and times of last use that are too far ahead because the server's clock stepped back."""
     # A live run renews its right long before the remaining time is over.
     now = await server_time(connection)
     for column, seconds in (("run_until", RUN_SECONDS), ("last_used_at", 0.0)):

@@ -77,7 +77,7 @@ def choose_packing(sizes: Sequence[int]) -> list[int]:
 
 
 def _filled(sizes: Sequence[int], begun: list[int], others: Sequence[int]) -> list[int]:
-    """Return `begun` with those positions of `others` added, in order, that still fit into one segment."""
+    """Return `begun`, then each position of `others`, in order, whose segment still fits into the merged one."""
     filled = list(begun)
     room = SEGMENT_CHUNKS - sum(sizes[position] for position in begun)
     for position in others:

@@ -282,7 +282,7 @@ class LegReport:
 
     @property
     def work_in_words(self) -> str:
-        """The work as a line for people; empty if it was not counted."""
+        """The numbers of `work` in words; empty if they were not counted."""
         if self.work is None:
             return ""
         postings, blocks, rescored = (self.work[name] for name in ("postings", "skipped_blocks", "rescored"))

@@ -282,7 +282,7 @@ class PackedForward:
     def batches(
         self, rows: TokenRows, *, token_budget: int, max_rows: int, kept_prefix: NDArray[np.int64] | None = None
     ) -> Iterator[Batch]:
-        """Plan packed batches of at most `token_budget` tokens, without those that all rows begin with."""
+        """Plan packed batches of at most `token_budget` tokens; the tokens that all rows begin with are left out."""
         # A longer row is its own batch. `kept_prefix` is a hint that later rows also begin with these tokens; it never
         # changes the states.
         prefix = self._known(rows, kept_prefix) or self._common(rows)

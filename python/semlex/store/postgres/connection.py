@@ -212,7 +212,7 @@ async def look_for_pooler(connection: Connection) -> Pooling:
 
 
 async def is_pooled(connection: Connection) -> bool:
-    """Return whether a pooler is between client and server, by whether the reported process id is the real one."""
+    """Return whether a pooler is in between: then the process id that the client was given is not the server's."""
     return await server_process(connection) != connection.info.backend_pid
 
 

@@ -250,7 +250,7 @@ async def waited(gen: PQGen[RV], pgconn: PGconn, *, reads_ahead: bool = False) -
 
 
 class Answer(asyncio.Future[RV]):
-    """The result of one of the driver's generators. The awaiting task continues in the callback that receives it."""
+    """Runs a generator of the driver; the callback that receives the result resumes the awaiting task at once."""
 
     def __init__(self, gen: PQGen[RV], pgconn: PGconn, wanted: int, *, reads_ahead: bool) -> None:
         loop = asyncio.get_running_loop()

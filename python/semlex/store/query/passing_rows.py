@@ -154,7 +154,7 @@ def _parts(number: int, dimensions: int) -> Iterator[slice]:
 
 @dataclass(frozen=True)
 class PassingRows:
-    """The chunks that pass a filter, with where their vectors are in the table."""
+    """The chunks that pass a filter, and the places of their vectors in the table."""
 
     ids: NDArray[np.int64]  # keyword ids, ascending
     places: NDArray[np.int64]  # where their vectors are: shape (n,), block and item

@@ -76,7 +76,7 @@ class Presence:
             self.incomplete = row[0]
 
     def check_failed(self, answer: AsyncCursor[Any]) -> None:
-        """Raise if an answer arrived before the transaction failed, and says that the collection is gone."""
+        """Raise if the check had answered, before the transaction failed, that the collection is gone."""
         result = answer.pgresult
         if result is None or result.status != ExecStatus.TUPLES_OK:
             return

@@ -96,7 +96,7 @@ QUIET_SEARCHES = 100
 
 
 class IndexCache:
-    """What all searches share of an index in memory: posting lists, languages, and the last known state."""
+    """The part of an index that all searches share in memory: posting lists, languages, the last known state."""
 
     def __init__(self, analyzers: Analyzers) -> None:
         self.analyzers = analyzers
