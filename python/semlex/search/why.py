@@ -53,10 +53,10 @@ def reasons(standing: Standing, results: SearchResults) -> tuple[Reason, ...]:
         return (_filtered(standing),)
     if standing.broken:
         parts = "; ".join(standing.broken[:SHOWN_PARTS])
-        by, where = "the query's own words leave", "the query"
+        by, where = "the query excludes", "the query"
         if standing.state.request.exclude:
-            by, where = "exclude or the query's own words leave", "exclude or the query"
-        return (Reason("excluded", f"{by} it out: {parts}", f"leave that out of {where}"),)
+            by, where = "the query or exclude excludes", "the query or exclude"
+        return (Reason("excluded", f"{by} it: {parts}", f"remove that from {where}"),)
     if standing.ranking.best is None:
         missing = tuple(_of_legs(standing))
         return missing or (

@@ -167,7 +167,7 @@ def test_nothing_is_sent_before_somebody_agrees(shell, monkeypatch, agrees):
     with chat_server(describe) as double:
         for arguments in (("index", "docs"), ("sync", "docs"), ("maintain", "enrich")):
             refused = shell(*arguments, "--enrich", model(double), "--model", "none", code=2)
-            assert "agree with --yes" in refused.stderr  # nobody can be asked
+            assert "confirm with --yes" in refused.stderr  # nobody can be asked
         assert shell.objects("collections") == []
         assert double.requests == []
         monkeypatch.setattr(enrich, "_can_ask", lambda: True)

@@ -98,7 +98,7 @@ def test_chunks_are_deleted_by_name_source_and_filter_and_with_their_files(semle
     told = semlex("index", "docs").stderr
     assert "1 file of docs is gone; its chunks" in told
     assert "1 chunk would be deleted" in semlex("delete", "--vanished", "--dry-run").stderr
-    assert "agree with --yes" in semlex("delete", "--vanished", code=2).stderr  # nobody answers
+    assert "confirm with --yes" in semlex("delete", "--vanished", code=2).stderr  # nobody answers
     follow(semlex, told, "delete --source", "--yes")
     assert "gone" not in semlex("index", "docs").stderr
     # A name that never existed still gets a suggestion after documents were deleted.

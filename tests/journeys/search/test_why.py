@@ -98,7 +98,7 @@ async def test_what_the_filter_or_the_words_of_the_question_leave_out(database_u
             for mode in (None, "keyword"):
                 told = await retriever.why("a", question, mode=mode)
                 assert codes(told) == ["excluded"]
-                assert told.reasons[0].text == f"the query's own words leave it out: {text}"
+                assert told.reasons[0].text == f"the query excludes it: {text}"
         # A phrase that is nowhere is words; a search by vectors alone knows exclusions, and no phrases.
         assert (await retriever.why("a", '"cat ship"')).found
         assert (await retriever.why("a", '"cat chases" dogs', mode="vector")).found

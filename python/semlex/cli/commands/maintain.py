@@ -242,7 +242,7 @@ def refuse_unasked(model: str, *, yes: bool) -> None:
     if not yes and not _can_ask():
         raise ConfigurationError(
             "sending texts to a language model can cost money, and without a terminal semlex cannot ask: estimate with "
-            "semlex maintain enrich --dry-run, and agree with --yes"
+            "semlex maintain enrich --dry-run, and confirm with --yes"
         )
 
 
