@@ -269,7 +269,7 @@ def test_damaged_and_missing_files(tmp_path, folder, monkeypatch):
         (copy / name).unlink()
         with pytest.raises(ModelError, match=r"does not say how it combines token vectors .* pooling='mean'"):
             OnnxEmbedder(str(copy))
-    with pytest.raises(ModelError, match="its pooling is max; known are cls, mean, lasttoken"):
+    with pytest.raises(ModelError, match="its pooling is max; only cls, mean, lasttoken are supported"):
         OnnxEmbedder(str(write_folder(tmp_path / "max", pooling="max")))
     with pytest.raises(ConfigurationError, match="pooling must be one of"):
         OnnxEmbedder(str(folder), pooling="max")

@@ -196,7 +196,7 @@ def _pooling(folder: ModelFolder) -> str:
         ways = pooling_in(folder, modules[1][1])
         if len(ways) == 1 and ways[0] in POOLINGS:
             return ways[0]
-        problem = f"its pooling is {' and '.join(ways) or 'not stated'}; known are {', '.join(POOLINGS)}"
+        problem = f"its pooling is {' and '.join(ways) or 'not stated'}; only {', '.join(POOLINGS)} are supported"
     elif modules:
         return WHOLE_OUTPUT  # a file that was exported with all of its modules has it, any other one is refused
     else:

@@ -44,7 +44,7 @@ async def embed_queries(states: Sequence[SearchState], opened: OpenCollection, l
     if not wanted:
         return
     if models.embedder is None:
-        raise ModelError("no embedding model is open to embed the query")
+        raise ModelError("no embedding model is open to embed the query: name one (embedding_model=, --model)")
     # The identity that the embedder had when it was opened: reading it again may mean waiting for its model.
     identity = "" if models.version is None else models.version.identity_key
     started = time.perf_counter()
@@ -80,7 +80,7 @@ async def embed_queries(states: Sequence[SearchState], opened: OpenCollection, l
 def embedding_span(models: OpenModels, texts: int) -> Span:
     """Return the span of a call of an embedding model."""
     version = models.version
-    host = getattr(models.embedder, "host", None)  # to which texts are sent, if the model is behind a server
+    host = getattr(models.embedder, "host", None)  # to which texts are sent, if the model is on a server
     return span(
         Work.EMBEDDINGS,
         "" if version is None else short_name(version.model),

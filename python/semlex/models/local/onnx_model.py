@@ -155,8 +155,8 @@ class OnnxModel:
         known = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
         if entry.name not in known or entry.type not in _DTYPES:
             raise ModelError(
-                f"{self.where} takes the input {entry.name} of type {entry.type}; known are {', '.join(known)} of "
-                f"int64 or int32: {_ANOTHER_FILE}"
+                f"{self.where} takes the input {entry.name} of type {entry.type}; only {', '.join(known)} of "
+                f"int64 or int32 are supported: {_ANOTHER_FILE}"
             )
         fixed = [size for size in entry.shape if isinstance(size, int)]
         if fixed:

@@ -181,7 +181,7 @@ class Filter:
     def expression(self) -> sql.Composable:
         """SQL of the condition; TRUE if nothing is filtered."""
         if self.unwritten is not None:
-            raise RuntimeError("a filter on live columns is written by `with_rows`")
+            raise RuntimeError("use `with_rows` for a filter on live columns")
         if self.is_empty:
             return sql.SQL("TRUE")
         return sql.SQL("(") + sql.SQL(" AND ").join(self.conditions) + sql.SQL(")")
