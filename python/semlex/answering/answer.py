@@ -107,7 +107,7 @@ def thin_support(results: SearchResults, min_coverage: float | None, min_similar
 async def answer_events(
     question: str, context: Context, answering: Answering
 ) -> AsyncGenerator[AnswerSentence | Answer, None]:
-    """Yield the sentences of an answer, each with its citations looked up, then the `Answer`."""
+    """Yield the sentences of an answer, each with its citations checked, then the `Answer`."""
     # If the language model fails before its first sentence, sentences of the passages are given instead; if it fails
     # later, its sentences so far remain. Both add a warning.
     timings = {"context": _milliseconds(answering.started)}
@@ -169,7 +169,7 @@ def documented(question: str, sentences: list[AnswerSentence], context: Context,
 
 
 def _written(model: ChatModel, question: str, context: Context) -> Generator[AnswerSentence | Completion]:
-    """Yield a model's answer sentence by sentence, with its citations looked up; blocking."""
+    """Yield a model's answer sentence by sentence, with its citations checked; blocking."""
     evidence = Evidence(context)
     reader = WrittenAnswer()
     last: Completion | None = None

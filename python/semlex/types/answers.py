@@ -208,7 +208,7 @@ class Citation:
 
 @dataclass(frozen=True, slots=True)
 class AnswerSentence:
-    """A sentence of an answer, and its citations, each looked up in its source. `text` is without the citations."""
+    """A sentence of an answer, and its citations, each checked against its source. `text` is without the citations."""
 
     text: str
     citations: tuple[Citation, ...] = ()

@@ -146,8 +146,8 @@ OFFERS = (
         "answer_research_question",
         ("answer",),
         "Answer with citations",
-        "Answer a question from the documents alone, with citations that were looked up, or say why not. Use search "
-        "to judge passages yourself.",
+        "Answer a question from the documents alone, with citations checked against them, or say why that is not "
+        "possible. Use search to judge passages yourself.",
     ),
     Offer(
         "why",

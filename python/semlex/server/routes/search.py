@@ -101,7 +101,7 @@ async def context(context: Current, body: ContextBody) -> Response:
 
 @route(answers, "POST", "/v1/answer", "answer", returns=Answer, also=("/query",), media={EVENTS: {}})
 async def answer(context: Current, body: AnswerBody) -> Response:
-    """Answer from the documents alone, with every quote looked up; the answer comes whole, or sentence by sentence."""
+    """Answer from the documents alone, with every quote checked; the answer comes whole, or sentence by sentence."""
     collection, given = await context.searched(body.collection), body.given()
     if not given.pop("stream", False):
         return await dict_response(context, await collection.answer(**given))
