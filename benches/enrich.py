@@ -1,6 +1,6 @@
 """Chunk descriptions.
 
-640 chunks are described by a language model behind a server that takes 50 ms for each.
+640 chunks are described by a language model on a server that takes 50 ms for each.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Language models that write text: their protocol, untrusted text made fit for prompts, and models behind a server."""
+"""Language models that write text: their protocol, untrusted text made fit for prompts, and models on a server."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class NoTextError(ModelServerError):
 
 
 class ChatEndpoint:
-    """Sends conversations to one language model behind a server, and reads its messages."""
+    """Sends conversations to one language model on a server, and reads its messages."""
 
     # Optional settings (temperature 0, a JSON schema, usage figures of a stream) are sent until the server refuses them
     # with 400 or 422 and accepts the same request without them.
@@ -308,7 +308,7 @@ MAX_SECONDS = 3600.0
 
 
 class OpenAIChatModel(RemoteModel):
-    """A language model behind a server; messages are sent there, from the first call on.
+    """A language model on a server; messages are sent there, from the first call on.
 
     Blocking, and safe for several threads.
 
@@ -376,7 +376,7 @@ def choose_chat_model(configured: str | ChatModel | None = None) -> ModelChoice[
     ==============================  ============================================================  ===================
     ``none``, or None               none: answers are sentences of the documents
     ``openai:MODEL``                OpenAI's                                                      OPENAI_API_KEY
-    ``openrouter:MODEL``            behind OpenRouter                                             OPENROUTER_API_KEY
+    ``openrouter:MODEL``            through OpenRouter                                            OPENROUTER_API_KEY
     ``ollama:MODEL``                of the Ollama of ``OLLAMA_HOST``, else of this machine's      SEMLEX_CHAT_API_KEY
     ``http(s)://HOST/v1#MODEL``     any server with OpenAI's ``/chat/completions``                SEMLEX_CHAT_API_KEY
     ==============================  ============================================================  ===================

@@ -223,7 +223,7 @@ class ModelNotFoundError(ModelError, LookupError):
 
 
 class ModelNotAllowedError(ModelError, PermissionError):
-    """A collection was made with a model behind a server or in a folder, and the user has not named this model.
+    """A collection was made with a model on a server or in a folder, and the user has not named this model.
 
     Remedy: Allow the model with the setting `models`, if you trust the server or folder.
     """

@@ -85,7 +85,7 @@ class OpenModels:
         remedy = "choose the model that has this tokenizer" if words is None else "leave the tokenizer out"
         if stored.startswith(FILE_COUNTER):
             remedy += (
-                "; for a model behind a server, name the tokenizer.json whose SHA-256 begins with "
+                "; for a model on a server, name the tokenizer.json whose SHA-256 begins with "
                 f"{stored.removeprefix(FILE_COUNTER)} (--tokenizer PATH, tokenizer= in Python)"
             )
         here = "no model is loaded" if self.counter_name is None else f"this model counts with {self.counter_name}"

@@ -1,4 +1,4 @@
-"""A language model behind a server: whole and streamed answers, settings that are refused, and every fault between."""
+"""A language model on a server: whole and streamed answers, settings that are refused, and every fault between."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""Tokenizers that a user names for a model behind a server: what is counted, and what a collection remembers of it."""
+"""Tokenizers that a user names for a model on a server: what is counted, and what a collection remembers of it."""
 
 import hashlib
 import json
@@ -74,7 +74,7 @@ def test_one_tokenizer_has_one_name_and_others_their_own(file, monkeypatch):
         ("static", "static has its own"), ("org/model", "org/model has its own"),
         (HashEmbedder(8), "give the tokenizer to your embedder"),
     ]:  # fmt: skip
-        with pytest.raises(ConfigurationError, match=f"name of a model behind a server: {message}"):
+        with pytest.raises(ConfigurationError, match=f"name of a model on a server: {message}"):
             choose_embedder(model, tokenizer=file)
 
 

@@ -1,4 +1,4 @@
-"""Rerankers behind a server that plays Cohere's form, TEI's, or a language model that scores."""
+"""Rerankers on a server that plays Cohere's form, TEI's, or a language model that scores."""
 
 import hashlib
 import json

@@ -109,7 +109,7 @@ def agree(question: str, *, yes: bool) -> None:
     answer = "" if sys.stdin is None else sys.stdin.readline()
     if not answer:
         messages.print()
-        raise ConfigurationError("no answer was given, so nothing was done: agree with --yes")
+        raise ConfigurationError("no answer was given, so nothing was done: confirm with --yes")
     if answer.strip().lower() not in ("y", "yes"):
         raise typer.Abort
 
@@ -274,13 +274,13 @@ class SharedOptions:
     dimensions: Annotated[
         int | None,
         integer(
-            "Shorten vectors to this length; of static models, the length is only checked.",
+            "Shorten vectors to this length; a static model must already have it.",
             "--dimensions",
             rich_help_panel=COMMON,
         ),
     ] = None
     tokenizer: Annotated[
-        str | None, common("tokenizer.json of a model behind a server; chunks are measured with it.", "--tokenizer")
+        str | None, common("tokenizer.json of a model on a server; chunks are measured with it.", "--tokenizer")
     ] = None
     calibration: Annotated[
         Path | None,
@@ -297,11 +297,11 @@ class SharedOptions:
     ] = None
     reranker_model: Reranker = None
     chat_model: Annotated[
-        str | None, typer.Option("--chat-model", help="Language model behind a server that writes answers, or none.")
+        str | None, typer.Option("--chat-model", help="Language model on a server, to write answers; or none.")
     ] = None
     enrichment_model: Annotated[
         str | None,
-        typer.Option("--enrich", help="Language model behind a server that describes each chunk in one line, or none."),
+        typer.Option("--enrich", help="Language model on a server, to describe each chunk in one line; or none."),
     ] = None
     as_json: AsJson = False
     shown_fields: Annotated[

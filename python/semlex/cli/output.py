@@ -118,7 +118,7 @@ class Columns:
             raise ConfigurationError(
                 self._unknown(unknown)
                 if unknown
-                else f"--fields: no line of --json has all of {', '.join(self.names)}: choose keys of one kind of line"
+                else f"--fields: no line of --json has all of {', '.join(self.names)}: choose keys that occur together"
             )
         if self._shown and (never := [name for name in self.names if name not in self._met]):
             messages.print(f"note: {self._unknown(never)}", markup=False)
@@ -271,7 +271,7 @@ def timings_line(timings: Mapping[str, float]) -> str:
 
 
 def _print_ways_on(results: SearchResults) -> None:
-    """Print the route of the question, and the command for the next page."""
+    """Print the search's route and the command for the next page, if it has them."""
     print_route(results)
     if results.next_cursor is not None:
         inform(f"[dim]next page: semlex search --after {results.next_cursor}[/dim]")
@@ -358,7 +358,7 @@ def print_note(*texts: str) -> None:
 
 
 def print_route(results: SearchResults) -> None:
-    """Print to stderr the kind of the question and what it decided, if the search had a route."""
+    """Print the search's route to stderr, if it has one: the kind of the question, and why it was chosen."""
     if results.route is not None:
         inform(f"[dim]route: {escape(one_line(str(results.route)))}[/dim]")
 

@@ -121,7 +121,7 @@ def examine_models(
     model: str | None = None, reranker: str | None = None, *, device: str | None = None, dimensions: int | None = None
 ) -> ModelsExamination:
     """Examine the packages and devices of this machine, and try the named models; nothing is downloaded."""
-    # A named model is opened, tested, and given one fixed sentence; a model behind a server is sent that sentence.
+    # A named model is opened, tested, and given one fixed sentence; a model on a server is sent that sentence.
     packages = {package: _version(package) for package in PACKAGES}
     devices, placement, reason = _devices(device)
     named = [

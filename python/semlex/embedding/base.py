@@ -262,7 +262,7 @@ class BaseEmbedder(WordCounter, ABC):
 
     Attributes:
         fusion_weight: Weight of its vectors in fusion ``score``, 0 to 1, unless a search sets another.
-        calls_at_once: How many searches may use it at the same time; more than 1 for a model behind a server.
+        calls_at_once: How many searches may use it at the same time; more than 1 for a model on a server.
         documents_cut: How many documents so far were longer than the model reads.
         runs_on_torch: Whether it uses torch, which cannot be used in a forked child.
     """

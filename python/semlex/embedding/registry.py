@@ -55,13 +55,13 @@ def choose_embedder(
     Args:
         configured: An embedder; ``none`` for keyword search only; ``static``; the path of a local folder; a hub id;
             ``sentence-transformers:NAME_OR_PATH``; ``onnx:NAME_OR_PATH``, with ``#FILE`` for one of its ONNX files; a
-            model behind a server: ``openai:MODEL``, ``openrouter:MODEL``, ``gemini:MODEL``, ``ollama:MODEL`` or
+            model on a server: ``openai:MODEL``, ``openrouter:MODEL``, ``gemini:MODEL``, ``ollama:MODEL`` or
             ``http(s)://HOST[:PORT]/v1#MODEL``; None to choose automatically.
-        dimensions: Length of the vectors. Vectors are cut to it; for static models it is only checked.
+        dimensions: Length of the vectors. Vectors are cut to it; a static model must already have it.
         revision: Branch, tag or commit of the hub.
         why: Reason for a configured model, shown in the line about the choice.
         send_key: Whether ``SEMLEX_EMBEDDING_API_KEY`` may go to the server of a configured address.
-        tokenizer: Tokenizer of a model behind a server; see `semlex.models.tokenizer.given_tokenizer`.
+        tokenizer: Tokenizer of a model on a server; see `semlex.models.tokenizer.given_tokenizer`.
 
     Raises:
         ConfigurationError: The name is unknown, the server's key is missing, or a tokenizer is named for a local model.
@@ -142,7 +142,7 @@ def _check_takes_tokenizer(configured: str | Embedder | None) -> None:
         remedy = f"{configured} has its own tokenizer, so leave the tokenizer out"
     else:
         remedy = "give the tokenizer to your embedder, as OpenAIEmbedder(…, tokenizer=…), and leave it out here"
-    raise ConfigurationError(f"a tokenizer can only be set for the name of a model behind a server: {remedy}")
+    raise ConfigurationError(f"a tokenizer can only be set for the name of a model on a server: {remedy}")
 
 
 def _at_server(

@@ -1,4 +1,4 @@
-"""Embedders behind a server of OpenAI's format, or behind Google's Gemini API.
+"""Embedders on a server of OpenAI's format, or on Google's Gemini API.
 
 A server's answer is never trusted: the number of rows, their length, and every value are checked, and vectors are cut
 and normalised here.
@@ -38,7 +38,7 @@ MAX_DIMENSIONS = 1 << 16
 
 
 class RemoteEmbedder(RemoteModel, CheckedEmbedder):
-    """An embedder whose model runs behind a server. An empty text is sent as a space.
+    """An embedder whose model runs on a server. An empty text is sent as a space.
 
     Args:
         dimensions: Length to which vectors are cut and normalised. None: the model's own; the server is sent one word
@@ -228,7 +228,7 @@ MULTILINGUAL_MODELS = (PROMPTED_MODELS, "text-embedding-3")
 
 
 class OpenAIEmbedder(RemoteEmbedder):
-    """Embed with a model behind a server of OpenAI's format. Texts are sent there, from the first call on.
+    """Embed with a model on a server of OpenAI's format. Texts are sent there, from the first call on.
 
     Args:
         model: The server's name for the model.

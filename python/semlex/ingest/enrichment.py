@@ -65,7 +65,7 @@ class Enrichment:
     """Which language model describes each chunk in one line, and how the model is called.
 
     Attributes:
-        model: A `ChatModel`, or the name of one behind a server, as for `chat_model`. It receives titles and texts.
+        model: A `ChatModel`, or the name of one on a server, as for `chat_model`. It receives titles and texts.
         concurrency: Maximum number of requests at the same time, 1 to 64.
         on_failure: ``error`` first tests the model with a text of semlex's own; a failure raises before anything is
             written. ``plain`` stores the chunks without descriptions if the model fails at the start, and reports why.

@@ -78,7 +78,7 @@ class LangChainEmbedder(BaseEmbedder):
         dimensions: Length of its vectors. Default: the model embeds a word to find out.
     """
 
-    calls_at_once = 4  # most of them are behind a server
+    calls_at_once = 4  # most of them are on a server
 
     def __init__(self, embeddings: Embeddings, *, name: str | None = None, dimensions: int | None = None) -> None:
         check_parameters(kind_errors("embeddings", embeddings, Embeddings), text_parameter("name", name))

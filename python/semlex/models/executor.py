@@ -53,7 +53,7 @@ class ModelExecutor:
         for executor in (self._queries, self._documents, *(executor for _, executor in self._of_models.values())):
             executor.shutdown(wait=False, cancel_futures=True)
 
-    # A model behind a server has more threads for queries.
+    # A model on a server has more threads for queries.
     def _executor_of(self, model: object) -> ThreadPoolExecutor:
         threads = getattr(model, "calls_at_once", 1)
         if threads == 1 or self._closed:

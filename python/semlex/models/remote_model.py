@@ -1,4 +1,4 @@
-"""A model behind a server: its name, its key, and texts in batches."""
+"""A model on a server: its name, its key, and texts in batches."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class RequestOptions(TypedDict, total=False):
 
 
 class RemoteModel:
-    """Base class of models behind a server; calls block, and several threads may use a model at once."""
+    """Base class of models on a server; calls block, and several threads may use a model at once."""
 
     max_texts: ClassVar[int]
     usual_batch: ClassVar[int] = 32

@@ -323,7 +323,7 @@ def counter_of_words(name: str) -> WordCounter | None:
 
 
 def find_tokenizer(model: str, given: str | PathLike[str] | None = None) -> TokenCounter:
-    """Return the token counter for a model behind a server, without using the network."""
+    """Return the token counter for a model on a server, without using the network."""
     if given is not None:
         return given_tokenizer(given)
     folder = find_cached(model) if "/" in model else None

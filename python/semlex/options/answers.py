@@ -84,7 +84,7 @@ class AnswerOptions(TypedDict, total=False):
     min_coverage: Annotated[
         float | None,
         Option(
-            "Refuse to answer if the hits contain a smaller share of the question's words and do not reach "
+            "Refuse to answer if the hits contain a smaller share of the question's words than this and do not reach "
             "min_similarity (if given); 0: never. Default: refuse if the documents probably hold no answer.",
             minimum=0,
             maximum=1,
@@ -93,8 +93,8 @@ class AnswerOptions(TypedDict, total=False):
     min_similarity: Annotated[
         float | None,
         Option(
-            "Refuse to answer if the best hit is less similar and the hits do not reach min_coverage (if given); "
-            "0: never.",
+            "Refuse to answer if the best hit's similarity is below this and the hits do not reach min_coverage "
+            "(if given); 0: never.",
             minimum=0,
             maximum=1,
         ),

@@ -59,7 +59,7 @@ def choose_reranker(
     ``http(s)://HOST/v1#MODEL``           a server of Cohere's format                            SEMLEX_RERANKER_API_KEY
     ``tei+http(s)://HOST``                Text Embeddings Inference                              SEMLEX_RERANKER_API_KEY
     ``llm:openai:MODEL``                  a language model of OpenAI                             OPENAI_API_KEY
-    ``llm:openrouter:MODEL``              a language model behind OpenRouter                     OPENROUTER_API_KEY
+    ``llm:openrouter:MODEL``              a language model through OpenRouter                    OPENROUTER_API_KEY
     ``llm+http(s)://HOST/v1#MODEL``       a language model of a server of OpenAI's format        SEMLEX_RERANKER_API_KEY
     ``auto``, ``auto:MODEL``              Cohere if its key is set, else Qwen3 from the cache on
                                           a GPU, else the language model MODEL, or the one of

@@ -1,4 +1,4 @@
-"""Rerankers behind a server: of Cohere's format, of Text Embeddings Inference, and language models."""
+"""Rerankers on a server: of Cohere's format, of Text Embeddings Inference, and language models."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MAX_FLOAT32 = 3.4e38
 
 
 class RemoteReranker(RemoteModel, CheckedReranker):
-    """A reranker whose model runs behind a server, with the arguments of `RemoteModel`."""
+    """A reranker whose model runs on a server, with the arguments of `RemoteModel`."""
 
     max_texts = 1000
     accounts = ("cohere", "jina", "openai", "openrouter")

@@ -448,7 +448,7 @@ class Collection(Part):
         context: Context | None = None,
         **options: Unpack[AnswerOptions],
     ) -> Answer:
-        """Answer a question from the collection's documents alone; every quote is looked up in them.
+        """Answer a question from the collection's documents alone; every quote is checked against them.
 
         With a `chat_model` the answer is written by that model, which is sent the question and the passages. Without
         one it consists of up to three sentences of the documents, chosen by the question's words.
@@ -483,7 +483,7 @@ class Collection(Part):
         context: Context | None = None,
         **options: Unpack[AnswerOptions],
     ) -> AsyncGenerator[AnswerSentence | Answer, None]:
-        """Yield the sentences of an answer while it is written, each after its citations were looked up.
+        """Yield the sentences of an answer while it is written, each after its citations were checked.
 
         Args:
             question: As for `answer`.

@@ -76,7 +76,7 @@ class Embeddings(Part):
         Args:
             model: An `Embedder`; a model's name or folder; or ``"static"``.
             dimensions: Length of the new vectors, as for a retriever.
-            tokenizer: The tokenizer of a model behind a server, as for a retriever.
+            tokenizer: The tokenizer of a model on a server, as for a retriever.
             vector_storage: ``vector`` or ``halfvec``; None: as the vectors are stored now.
             restart: Whether to drop the vectors of an earlier, unfinished run first.
             dry_run: Whether to only count the chunks that the new model would embed.

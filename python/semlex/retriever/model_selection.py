@@ -57,7 +57,7 @@ class ModelOptions:
         device: Where local models run, or None.
         dimensions: Length of the vectors, or None.
         models: Models behind servers or in folders that may be used if a collection was made with them.
-        tokenizer: The tokenizer of a model behind a server; see `semlex.models.tokenizer.given_tokenizer`.
+        tokenizer: The tokenizer of a model on a server; see `semlex.models.tokenizer.given_tokenizer`.
         chat_model: As for `semlex.chat.choose_chat_model`.
         default_model: Default of `embedding_model`, for collections without vectors, or with vectors of this model.
         default_dimensions: Default of `dimensions`, for collections without vectors, or with vectors of this length.
@@ -279,7 +279,7 @@ def _check_cached(name: str) -> None:
 
 
 def _not_allowed(name: str) -> ModelNotAllowedError:
-    place = "behind a server" if leads_to(name) == "server" else "in a folder"
+    place = "on a server" if leads_to(name) == "server" else "in a folder"
     shown = repr(name if len(name) <= SHOWN_NAME else f"{name[:SHOWN_NAME]}…")
     message = (
         f"the collection was made with the model {shown}, {place}, "

@@ -38,7 +38,7 @@ class ModelKeys(TypedDict, total=False):
     tokenizer: Annotated[
         str | PathLike[str] | None,
         unchecked(
-            "The tokenizer.json of a model behind a server, to measure chunks in that model's tokens: the file's path, "
+            "The tokenizer.json of a model on a server, to measure chunks in that model's tokens: the file's path, "
             "its folder, or a hub id in the local cache. Without it, a word counts as two tokens."
         ),
     ]
@@ -52,7 +52,7 @@ class ModelKeys(TypedDict, total=False):
     chat_model: Annotated[
         str | ChatModel | None,
         unchecked(
-            "Model that writes answers: a ChatModel, or the name of one behind a server (openai:MODEL, "
+            "Model that writes answers: a ChatModel, or the name of one on a server (openai:MODEL, "
             "http(s)://HOST/v1#MODEL), which is sent questions and passages; 'none' or None: answers are sentences of "
             "the documents."
         ),

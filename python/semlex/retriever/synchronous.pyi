@@ -298,7 +298,7 @@ class SyncCollection(Synchronous):
         context: Context | None = None,
         **options: Unpack[AnswerOptions],
     ) -> Answer:
-        """Answer a question from the collection's documents alone; every quote is looked up in them."""
+        """Answer a question from the collection's documents alone; every quote is checked against them."""
 
     def answer_stream(
         self,
@@ -308,7 +308,7 @@ class SyncCollection(Synchronous):
         context: Context | None = None,
         **options: Unpack[AnswerOptions],
     ) -> Generator[AnswerSentence | Answer, None, None]:
-        """Yield the sentences of an answer while it is written, each after its citations were looked up."""
+        """Yield the sentences of an answer while it is written, each after its citations were checked."""
 
     def why(
         self,

@@ -249,13 +249,13 @@ class Settings:
         "models behind servers or in folders that collections may use; in the variable, separated by commas",
         "embeddings", leads_away=_always, example=("ollama:qwen3-embedding:0.6b",))
     dimensions: int | None = setting(
-        None, whole, "shorten vectors of new collections to this length; static models only check it", "embeddings",
-        others=("RAG_EMBEDDING_DIMS",), of_collection=True, example=256)
+        None, whole, "shorten vectors of new collections to this length; a static model must already have it",
+        "embeddings", others=("RAG_EMBEDDING_DIMS",), of_collection=True, example=256)
     device: str | None = setting(
         None, one_of("mps", "cuda", "cpu"),
         "where local models run: mps, cuda or cpu; not set: the best of this machine", "embeddings", example="cpu")
     tokenizer: str | None = setting(
-        None, text, "tokenizer.json of a model behind a server; new collections measure chunks with it", "embeddings",
+        None, text, "tokenizer.json of a model on a server; new collections measure chunks with it", "embeddings",
         of_collection=True, leads_away=_always, example="/models/tokenizer.json")
     vector_storage: Literal["vector", "halfvec"] | None = setting(
         None, one_of("vector", "halfvec"),
@@ -335,10 +335,10 @@ class Settings:
         "reranking", keys=("enabled",), json_keys=("rerankingEnabled",))
     chat_model: str | None = setting(
         None, text,
-        "language model behind a server that writes answers; not set: answers are sentences of the documents",
+        "language model on a server, to write answers; not set: answers are sentences of the documents",
         "answers", keys=("model",), leads_away=_elsewhere, example="ollama:qwen3:4b")
     enrichment_model: str | None = setting(
-        None, text, "language model behind a server that writes chunk descriptions", "answers",
+        None, text, "language model on a server, to write chunk descriptions", "answers",
         json_keys=("contextualEnrichmentModel",), leads_away=_elsewhere, example="ollama:qwen3:4b")
     # fmt: on
     origins: dict[str, str] = field(default_factory=dict)  # by the setting's name

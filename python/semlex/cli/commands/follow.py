@@ -61,8 +61,8 @@ def follow(
 ) -> None:
     """Follow a table of your database: its rows are searched, and a sync or a worker keeps them in step.
 
-    Nothing is read yet: `semlex sync` reads the rows now, `semlex worker` keeps them in step. Without --changes
-    trigger, nothing but SELECT on the table is needed.
+    Nothing is read yet: `semlex sync` reads the rows now, `semlex worker` keeps them in step. Only
+    --changes trigger needs more rights on the table than SELECT.
     """
     modes = {"--list": show, "--change": change, "--stop": stop, "--sql": print_sql}
     mode = _mode(modes, table, {"--keep": ("--stop", keep), "--table": ("--change", renamed is not None)})

@@ -222,7 +222,7 @@ def drop(
     force: Annotated[
         bool,
         typer.Option(
-            "--force", help="Drop vectors that a process computes now, or has searched within the last minute."
+            "--force", help="Drop them even if a process is filling them, or searched them within the last minute."
         ),
     ] = False,
     yes: Yes = False,
