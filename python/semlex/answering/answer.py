@@ -311,7 +311,7 @@ def _other_form() -> UnusableAnswerError:
     return UnusableAnswerError("the model's answer does not have the required form; choose another model")
 
 
-# Numbers in square brackets are citations, and citations come from what was looked up alone.
+# Numbers in square brackets are citations, and only checked quotes become citations.
 _NUMBERS = re.compile(r"\s*\[\s*\d+(?:\s*[,;\u2013-]\s*\d+)*\s*\]")
 _WORD = re.compile(r"\w+")
 

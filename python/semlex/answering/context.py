@@ -296,7 +296,7 @@ def context_text(sources: Sequence[ContextSource], mark: str) -> str:
 
 
 # Passages are untrusted. The question is sent as a JSON string, and the instructions call both data. Whatever a
-# document makes the model write, its quotes are looked up before anybody sees the answer.
+# document makes the model write, its quotes are checked before anybody sees the answer.
 INSTRUCTIONS = """\
 You answer a question from numbered passages of documents, and from nothing else. The user's message holds the \
 passages and, behind them, the question as a JSON string.

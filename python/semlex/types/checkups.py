@@ -68,7 +68,7 @@ class Diagnosis:
 
     @property
     def is_well(self) -> bool:
-        """Return whether nothing but hints was found."""
+        """Return whether all findings are hints."""
         return all(finding.severity == "hint" for finding in self.findings)
 
     def to_dict(self) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def tell_keeper(folder: Path, seconds: float, since: float | None = None) -> boo
 
 
 def has_keeper(folder: Path) -> bool:
-    """Return whether a keeper process runs for the folder, by whether one reads the pipe."""
+    """Return whether a keeper process runs for the folder: then it reads the pipe."""
     pipe = _open_pipe(folder, os.O_WRONLY)
     if pipe is not None:
         os.close(pipe)
