@@ -7,6 +7,7 @@ from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from functools import partial
 from itertools import product
+from types import SimpleNamespace
 from uuid import UUID
 
 import numpy as np
@@ -46,10 +47,8 @@ async def test_values_of_python_and_numpy_are_stored_as_json(store):
     assert found.metadata == stored | {"in": {"n": [1]}}
     assert metadata["at"] is late
     # Filters take the same values.
-    for name, value in metadata.items():
-        assert [chunk.id for chunk in await store.list_chunks({name: value})] == ["5"]
-    a_while = F("day").between(date(2026, 1, 1), day)
-    for filters in (F("at") <= late, a_while, F("n") < np.float32(8), F("key").in_([key])):
+    same, a_while = [{name: value} for name, value in metadata.items()], F("day").between(date(2026, 1, 1), day)
+    for filters in (*same, F("at") <= late, a_while, F("n") < np.float32(8), F("key").in_([key])):
         assert [chunk.id for chunk in await store.list_chunks(filters)] == ["5"]
     assert await store.add_texts(["text"], ids=[9], metadata=[{"n": np.uint8(9)}]) == ["9"]
     assert (await store.delete([5, 8])).chunks == 2
@@ -72,8 +71,7 @@ async def test_every_iterable_is_stored_whole(store):
     given = documents()
     names = [document.id for document in given]
     for iterable in (
-        *(list, tuple, iter, partial(filter, None)),
-        partial(map, lambda row: row),
+        *(list, tuple, iter, partial(filter, None), partial(map, lambda row: row)),
         lambda rows: (row for row in rows),
         lambda rows: {row.id: row for row in rows}.values(),
     ):
@@ -83,23 +81,15 @@ async def test_every_iterable_is_stored_whole(store):
         assert [found.content for found in await store.get(names)] == [document.content for document in given]
         assert (await store.delete(names)).chunks == COUNT
     ids = await store.add_texts((text for text in ("a", "b")), ids=iter("ab"), metadata=({} for _ in range(2)))
-    assert ids == ["a", "b"]
-    assert await store.count() == 2
+    assert (ids, await store.count()) == (["a", "b"], 2)
     # Chunks that were cut elsewhere are stored with their titles.
     chunks = [ChunkMetadata(f"c{number}", chunk_text=f"chunk {number}", **CHUNK) for number in range(3)]
     assert await store.add_documents([*chunks, Document("text", id="d")]) == ["c0", "c1", "c2", "d"]
     hit = (await store.search("keys", mode="keyword", filters={"source_document": "page"}))[0]
     assert (hit.heading_path, hit.metadata["token_count"]) == (("Keys",), 2)
-
     # The rows of a data frame are documents.
-    class DataFrame:
-        columns = ("text", "year")
-
-        def to_dict(self, orient):
-            assert orient == "records"
-            return [{"text": "a", "year": 2020}]
-
-    frame = DataFrame()
+    rows = {"records": [{"text": "a", "year": 2020}]}
+    frame = SimpleNamespace(columns=("text", "year"), to_dict=rows.__getitem__)
     [made] = await store.add_documents(frame)
     [found] = await store.get([made])
     assert (found.content, found.metadata["year"]) == ("a", 2020)
@@ -194,18 +184,14 @@ async def test_what_is_changed_meanwhile_is_not_stored(database_url, empty):
 
 
 async def test_vectors_that_chunks_bring_are_used(database_url):
-    given = [
-        VectorDocument(f"c{number}", chunk_text=f"chunk {number}", embedding=np.eye(16)[number], **CHUNK)
-        for number in range(3)
-    ]
+    given = [VectorDocument(f"c{n}", chunk_text=f"chunk {n}", embedding=np.eye(16)[n], **CHUNK) for n in range(3)]
     async with opened(database_url, model="none") as store:
         await store.add_documents(given)
         for number in range(3):
             (hit,) = await store.search(vector=given[number].embedding, top_k=1)
             assert (hit.id, hit.vector_score, hit.created_at) == (f"c{number}", 1.0, given[number].created_at)
-        chunk = ChunkMetadata("c0", chunk_text="chunk 0", **CHUNK)
         with pytest.raises(ValidationError) as caught:
-            await store.add_documents([*given, chunk, Document("text", id="d")])
+            await store.add_documents([*given, ChunkMetadata("c0", chunk_text="c", **CHUNK), Document("text", id="d")])
         expected = [(3, "c0", "embedding", "missing"), (4, "d", "embedding", "missing")]
         assert [(one.row, one.id, one.field, one.code) for one in caught.value.errors] == expected
         with pytest.raises(ConfigurationError, match="have their own vectors"):
@@ -289,10 +275,8 @@ def words(size):
 
 @pytest.mark.parametrize("keyword", ["tsvector", "bm25"])
 async def test_titles_that_are_too_long_are_refused_before_anything_is_written(database_url, keyword):
-    sizes = {"chapter_title": 6_000, "section_title": 8_000, "subsection_title": 2_384}
-    titles = {name: words(size) for name, size in sizes.items()}
+    titles = {"chapter_title": words(6_000), "section_title": words(8_000), "subsection_title": words(2_384)}
     largest = Document(words(MAX_CHUNK_BYTES), titles, id="largest")
-    others = [Document(f"text {number}", id=f"d{number}") for number in range(3)]
     too_long = Document("text", titles | {"subsection_title": [words(2_384), "x"]}, id="long")
     message = (
         "row 3 (id 'long'): metadata key 'section_title' must have at most 16,384 bytes, with the other titles; "
@@ -300,9 +284,9 @@ async def test_titles_that_are_too_long_are_refused_before_anything_is_written(d
     )
     async with opened(database_url, "none", keyword=keyword, bulk=BulkIngestConfig(batch_size=2)) as store:
         with pytest.raises(ValidationError, match=f"^{re.escape(message)}$"):
-            await store.add_documents([*others, too_long])
+            await store.add_documents([*documents(3), too_long])
         assert await store.count() == 0
-        assert await store.add_documents([*others, largest]) == ["d0", "d1", "d2", "largest"]
+        assert await store.add_documents([*documents(3), largest]) == ["d0", "d1", "d2", "largest"]
         assert await store.count() == 4
 
 

@@ -1,7 +1,6 @@
 """Files that are broken, hostile or enormous, or have bad text: each is reported, or read within bounds of memory."""
 
 import json
-from functools import partial
 from itertools import product
 
 import pytest
@@ -29,6 +28,20 @@ def code(output):
     return {"cell_type": "code", "source": "pear()", "outputs": [{"output_type": "stream", "text": output}]}
 
 
+@pytest.fixture
+async def store(database_url):
+    async with opened(database_url, "none") as store:
+        yield store
+
+
+def write(folder, files):
+    return folder_with(folder, {"good.md": "A good apple.\n"} | {name: data for name, (data, *_) in files.items()})
+
+
+def codes(report):
+    return {one.source_document: one.code for one in report.problems}
+
+
 # Name -> its bytes, and the code of its problem; None where it is read. Many of these are in the next folder, large.
 BROKEN = {
     "picture.md": (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(range(256)), "binary"),
@@ -53,21 +66,17 @@ BROKEN = {
 }
 
 
-async def test_what_is_broken_costs_one_line(database_url, tmp_path):
-    folder_with(tmp_path, {"good.md": "A good apple.\n"} | {name: data for name, (data, _) in BROKEN.items()})
-    async with opened(database_url, "none", collection="broken") as store:
-        report = await store.index(tmp_path)
-        assert {one.source_document: one.code for one in report.problems} == {
-            name: code for name, (_, code) in BROKEN.items() if code is not None
-        }
-        found = {one.source_document: (one.code, "OCR" in one.message) for one in report.without_text}
-        assert found == {name: ("no_text", name == "scan.pdf") for name in ("blank.csv", "empty.md", "scan.pdf")}
-        assert report.added == 1 + sum(code is None for _, code in BROKEN.values())
-        run = (await store.status()).last_run
-        assert run.failed == report.failed == len(run.problems) == len(report.problems)
-        assert run.finished_at is not None
-        assert {one["source_document"] for one in run.problems} == {one.source_document for one in report.problems}
-        assert [hit.source_document for hit in await store.search("apple")] == ["good.md"]
+async def test_what_is_broken_costs_one_line(store, tmp_path):
+    report = await store.index(write(tmp_path, BROKEN))
+    assert codes(report) == {name: code for name, (_, code) in BROKEN.items() if code is not None}
+    found = {one.source_document: (one.code, "OCR" in one.message) for one in report.without_text}
+    assert found == {name: ("no_text", name == "scan.pdf") for name in ("blank.csv", "empty.md", "scan.pdf")}
+    assert report.added == 1 + sum(code is None for _, code in BROKEN.values())
+    run = (await store.status()).last_run
+    assert run.failed == report.failed == len(run.problems) == len(report.problems)
+    assert run.finished_at is not None
+    assert {one["source_document"] for one in run.problems} == codes(report).keys()
+    assert [hit.source_document for hit in await store.search("apple")] == ["good.md"]
 
 
 def with_copies():
@@ -87,10 +96,7 @@ def with_columns(columns, rows):
     return f"{header}\n".encode() + (b"pear" + b"," * (columns - 1) + b"\n") * rows
 
 
-def below_long_title():
-    return notebook({"cell_type": "markdown", "source": "# " + "h" * MIB}, *[code("")] * 1_000)
-
-
+TITLE = {"cell_type": "markdown", "source": "# " + "h" * MIB}
 # The same, made when they are needed.
 LARGE = {
     "beyond.csv": (lambda: b'a,b\n1,"' + bytes(100 * MIB) + b'"\n', "too_large"),
@@ -105,7 +111,7 @@ LARGE = {
     "deep.ipynb": (lambda: b'{"cells": ' + NESTED + b"}", "bad_json"),
     "outputs.ipynb": (lambda: notebook(code("pear " * (10 * MIB))), "too_large"),
     "outputs within.ipynb": (lambda: notebook(code("pear " * (3 * MIB))), None),
-    "long title.ipynb": (below_long_title, None),
+    "long title.ipynb": (lambda: notebook(TITLE, *[code("")] * 1_000), None),
     "copies.json": (with_copies, "metadata_too_large"),
     "copies.jsonl": (with_long_row, "metadata_too_large"),
     "values.jsonl": (lambda: b'{"a": [' + b"1," * 3_000_000 + b"1]}", "too_many_values"),
@@ -136,30 +142,28 @@ LARGEST = {
 }
 
 
-def check_report(shell, report, files):
+def check_indexed(shell, files, max_bytes):
+    """Index these files beside a good one; a process of its own reports them and never needs more memory."""
+    write(shell.folder / "files", files)
+    done, peak = measured(("index", "files", "--model", "none", "--json"), shell.environment, shell.folder)
+    assert done.returncode == 5, done.stderr
+    report = json.loads(done.stdout)
     problems = {one["source_document"]: one["code"] for one in report["problems"]}
     assert problems == {name: code for name, (_, code) in files.items() if code is not None}
     assert report["added"] == 1 + sum(code is None for _, code in files.values())
     (hit, _) = shell.objects("search", "apple")
     assert hit["source_document"] == "good.md"
+    assert peak < max_bytes
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("files", "most_bytes"),
+    ("files", "max_bytes"),
     [(LARGE, 768 * MIB), pytest.param(LARGEST, 2048 * MIB, marks=pytest.mark.full)],
     ids=["large", "largest"],
 )
-def test_what_is_enormous_ends_within_bounds(shell, files, most_bytes):
-    folder_with(
-        shell.folder / "large", {"good.md": "A good apple.\n"} | {name: make() for name, (make, _) in files.items()}
-    )
-    arguments = ("index", "large", "--model", "none", "--json")
-    done, peak = measured(arguments, shell.environment, shell.folder)
-    assert done.returncode == 5, done.stderr
-    (report,) = [json.loads(line) for line in done.stdout.splitlines()]
-    check_report(shell, report, files)
-    assert peak < most_bytes
+def test_what_is_enormous_ends_within_bounds(shell, files, max_bytes):
+    check_indexed(shell, {name: (make(), code) for name, (make, code) in files.items()}, max_bytes)
 
 
 @pytest.mark.slow
@@ -167,7 +171,7 @@ def test_broken_and_hostile_office_files(shell, full):
     good = pdf([[(24, "Chapter"), (12, "On pears.")]])
     encrypt = f"/Encrypt << /Filter /Standard /V 1 /R 2 /P -4 /O <{'41' * 32}> /U <{'42' * 32}> >> /ID [<41> <41>]"
     pages = 10_000 if full else 500
-    made = {
+    files = {
         "good.pdf": (good, None),
         "called.md": (good, None),
         "broken.pdf": (good[: len(good) // 2], "parser_failed"),
@@ -179,14 +183,7 @@ def test_broken_and_hostile_office_files(shell, full):
         "bomb.docx": (docx(1024 if full else 150), "too_big"),
         "good.docx": (docx(), None),
     }
-    folder_with(
-        shell.folder / "office", {"good.md": "A good apple.\n"} | {name: data for name, (data, _) in made.items()}
-    )
-    done, peak = measured(("index", "office", "--model", "none", "--json"), shell.environment, shell.folder)
-    assert done.returncode == 5, done.stderr
-    (report,) = [json.loads(line) for line in done.stdout.splitlines()]
-    check_report(shell, report, made)
-    assert peak < 3 * 1024 * MIB  # of which the process that reads such files may take 2 GiB
+    check_indexed(shell, files, 3 * 1024 * MIB)  # of which the process that reads such files may take 2 GiB
     hits = [hit for hit in shell.objects("search", f"Page {pages - 1}", "--mode", "keyword") if "rank" in hit]
     assert hits[0]["source_document"] == "pages.pdf"
 
@@ -223,71 +220,52 @@ class Plums:
 def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(registry, "_registered", [])
     register_loader(Plums())
-    return folder_with(tmp_path, {"good.md": "A good apple.\n"} | {name: data for name, (data, *_) in BAD.items()})
+    return write(tmp_path, BAD)
 
 
-retriever = partial(opened, model="none", collection="texts")
-
-
-async def test_bad_texts_are_reported_or_skipped(database_url, folder):
-    async with retriever(database_url) as opened:
-        for report in (await opened.index(folder), (await opened.sync(folder)).run):
-            expected = {name: code for name, (_, code, _) in BAD.items()}
-            assert {one.source_document: one.code for one in report.problems} == expected
-            assert (report.failed, report.repaired, report.skipped) == (len(BAD), 0, {})
-        assert [hit.source_document for hit in await opened.search("apple plum pear bad")] == ["good.md"]
-        (folder / "broken.csv").write_bytes(b'a,b\n1,"x\n')
-        (folder / "good.md").write_text("Another good apple.\n")
-        report = await opened.index(folder, on_bad_text="skip")
-        assert [one.source_document for one in report.problems] == ["broken.csv"]  # another fault is one
-        assert (report.changed, report.failed) == (1, 1)
-        suffixes = {".md": 1, ".txt": 2, ".py": 1, ".html": 1, ".csv": 1, ".jsonl": 1, ".json": 1, ".plums": 1}
-        assert report.skipped == {"bad_text": suffixes}
-        assert [hit.source_document for hit in await opened.search("bad apple")] == ["good.md"]
+async def test_bad_texts_are_reported_or_skipped(store, folder):
+    for report in (await store.index(folder), (await store.sync(folder)).run):
+        assert codes(report) == {name: code for name, (_, code, _) in BAD.items()}
+        assert (report.failed, report.repaired, report.skipped) == (len(BAD), 0, {})
+    assert [hit.source_document for hit in await store.search("apple plum pear bad")] == ["good.md"]
+    folder_with(folder, {"broken.csv": b'a,b\n1,"x\n', "good.md": "Another good apple.\n"})
+    report = await store.index(folder, on_bad_text="skip")
+    assert codes(report) == {"broken.csv": "bad_row"}  # another fault is one
+    assert (report.changed, report.failed) == (1, 1)
+    suffixes = {".md": 1, ".txt": 2, ".py": 1, ".html": 1, ".csv": 1, ".jsonl": 1, ".json": 1, ".plums": 1}
+    assert report.skipped == {"bad_text": suffixes}
+    assert [hit.source_document for hit in await store.search("bad apple")] == ["good.md"]
 
 
 @pytest.mark.slow
-async def test_repaired_texts_are_found_and_counted(database_url, folder):
-    async with retriever(database_url) as opened:
-        done = await opened.sync(folder, on_bad_text="repair")
-        report = done.run
-        assert not done.differs
-        assert (report.added, report.failed, report.problems) == (len(BAD) + 1, 0, [])
-        assert (report.repaired, report.repaired_characters) == (len(BAD), sum(count for *_, count in BAD.values()))
-        hits = await opened.search("bad plum pear apple", top_k=50)
-        assert {hit.source_document for hit in hits} == {*BAD, "good.md"}
-        by_name = {hit.source_document: hit for hit in hits}
-        assert by_name["bytes.txt"].content == "A bad \ufffd\ufffd plum."
-        assert by_name["lines.jsonl"].metadata["note"] == ["\ufffd\ufffd"]
-        assert by_name["chunks.json"].content == "A bad\ufffd pear."
-        assert by_name["own.plums"].metadata["note"] == "\ufffd"
-        again = await opened.index(folder, on_bad_text="repair")
-        assert (again.unchanged, again.repaired) == (len(BAD) + 1, 0)
+async def test_repaired_texts_are_found_and_counted(store, folder):
+    done = await store.sync(folder, on_bad_text="repair")
+    report = done.run
+    assert not done.differs
+    assert (report.added, report.failed, report.problems) == (len(BAD) + 1, 0, [])
+    assert (report.repaired, report.repaired_characters) == (len(BAD), sum(count for *_, count in BAD.values()))
+    hits = {hit.source_document: hit for hit in await store.search("bad plum pear apple", top_k=50)}
+    assert hits.keys() == {*BAD, "good.md"}
+    assert (hits["bytes.txt"].content, hits["chunks.json"].content) == ("A bad \ufffd\ufffd plum.", "A bad\ufffd pear.")
+    assert [hits[name].metadata["note"] for name in ("lines.jsonl", "own.plums")] == [["\ufffd\ufffd"], "\ufffd"]
+    again = await store.index(folder, on_bad_text="repair")
+    assert (again.unchanged, again.repaired) == (len(BAD) + 1, 0)
 
 
-async def test_a_document_stays_while_its_file_is_bad(database_url, tmp_path):
-    page = tmp_path / "page.md"
-    page.write_text("An old apple.\n")
-    async with retriever(database_url) as opened:
-        await opened.index(page)
-        page.write_bytes(b"A new apple\xff.\n")
-        for way in ("error", "skip"):
-            report = await opened.sync(tmp_path, on_bad_text=way)
-            assert report.run.failed == (way == "error")
-            assert [hit.content for hit in await opened.search("apple")] == ["An old apple."]
-        report = await opened.sync(tmp_path, on_bad_text="repair")
-        assert report.done.changed == 1
-        assert [hit.content for hit in await opened.search("apple")] == ["A new apple\ufffd."]
-
-
-async def test_binary_files_are_not_repaired_and_unknown_choices_are_refused(database_url, tmp_path):
-    (tmp_path / "picture.md").write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(range(256)))
-    async with retriever(database_url) as opened:
-        report = await opened.index(tmp_path, on_bad_text="repair")
-        assert [(one.source_document, one.code) for one in report.problems] == [("picture.md", "binary")]
-        for call, value in product((opened.index, opened.sync), ("drop", None, 1)):
-            with pytest.raises(ConfigurationError, match="on_bad_text"):
-                await call(tmp_path, on_bad_text=value)
+async def test_a_document_stays_while_its_file_is_bad_and_binary_files_are_not_repaired(store, tmp_path):
+    page = folder_with(tmp_path, {"page.md": "An old apple.\n"}) / "page.md"
+    await store.index(page)
+    page.write_bytes(b"A new apple\xff.\n")
+    for way in ("error", "skip"):
+        assert (await store.sync(tmp_path, on_bad_text=way)).run.failed == (way == "error")
+        assert [hit.content for hit in await store.search("apple")] == ["An old apple."]
+    assert (await store.sync(tmp_path, on_bad_text="repair")).done.changed == 1
+    assert [hit.content for hit in await store.search("apple")] == ["A new apple\ufffd."]
+    page.write_bytes(BROKEN["picture.md"][0])
+    assert codes(await store.index(tmp_path, on_bad_text="repair")) == {"page.md": "binary"}
+    for call, value in product((store.index, store.sync), ("drop", None, 1)):
+        with pytest.raises(ConfigurationError, match="on_bad_text"):
+            await call(tmp_path, on_bad_text=value)
 
 
 def test_a_preview_says_the_same(folder):
@@ -304,8 +282,7 @@ def test_a_preview_says_the_same(folder):
 
 @pytest.mark.slow
 def test_the_command_line_says_what_it_did(shell):
-    (shell.folder / "docs" / "bad.md").write_bytes(b"A bad \xff apple.\n")
-    (shell.folder / "docs" / "empty.md").touch()
+    docs = folder_with(shell.folder / "docs", {"bad.md": b"A bad \xff apple.\n", "empty.md": ""})
     options = ("docs", "--model", "none", "--on-bad-text")
     done = shell("index", *options, "error", code=5)
     assert "not read: bad.md: byte 6 is not UTF-8" in done.stderr
@@ -313,14 +290,13 @@ def test_the_command_line_says_what_it_did(shell):
     done = shell("sync", *options, "skip")
     assert "skipped: 1 with bad text" in done.stderr
     assert "0 failed" in done.stderr
-    done = shell("documents", "preview", *options, "skip")
-    assert "bad.md: left out: byte 6 is not UTF-8" in done.stderr
+    assert "bad.md: left out: byte 6 is not UTF-8" in shell("documents", "preview", *options, "skip").stderr
     (report,) = shell.objects("index", *options, "repair")
     assert (report["repaired"], report["repaired_characters"], report["failed"]) == (1, 1, 0)
-    (shell.folder / "docs" / "bad.md").write_bytes(b"A worse \xff\xff apple.\n")
-    done = shell("index", *options, "repair")
-    assert "note: 2 characters of 1 file could not be read, and became U+FFFD" in done.stderr
+    (docs / "bad.md").write_bytes(b"A worse \xff\xff apple.\n")
+    told = shell("index", *options, "repair").stderr
+    assert "note: 2 characters of 1 file could not be read, and became U+FFFD" in told
     assert "2 characters repaired" in shell("documents", "preview", *options, "repair").stdout
     for command in ("index", "sync", "documents preview"):
-        done = shell(*command.split(), *options, "drop", code=2)
-        assert "'--on-bad-text': must be error, repair or skip; got 'drop'" in done.stderr
+        told = shell(*command.split(), *options, "drop", code=2).stderr
+        assert "'--on-bad-text': must be error, repair or skip; got 'drop'" in told

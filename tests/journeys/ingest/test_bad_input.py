@@ -14,7 +14,8 @@ from semlex.ingest.given_documents import MAX_WRONG_ITEMS
 from semlex.testing import HashEmbedder
 from semlex.types.documents import MAX_CHUNK_BYTES, MAX_METADATA_BYTES, Document
 from semlex.types.queries import SearchQuery
-from tests.support.retrievers import sync_opened
+from tests.support.retrievers import sync_filled, sync_opened
+from tests.support.synchronised import CountingEmbedder
 
 DIMENSIONS = 8
 # Planted in every refused row: none of these may stand in a message.
@@ -35,17 +36,7 @@ PLACES = {
 }
 
 
-class CountingEmbedder(HashEmbedder):
-    """Counts the texts that it was given."""
-
-    def __init__(self):
-        super().__init__(DIMENSIONS)
-        self.embedded = 0
-
-    def embed_documents(self, texts):
-        self.embedded += len(texts)
-        return super().embed_documents(texts)
-
+class DocumentCounter(CountingEmbedder):
     def embed_query(self, text):
         return HashEmbedder(DIMENSIONS).embed_query(text)
 
@@ -56,27 +47,19 @@ def told(error):
 
 
 @pytest.fixture(scope="module")
-def store(new_database):
-    """A collection with one row, which every test leaves as it is and usable."""
-    with sync_opened(new_database(), CountingEmbedder()) as retriever:
-        retriever.add_documents([Document("the first row", id="first")])
+def one_row(module_url):
+    with sync_filled(module_url, {"first": "the first row"}, DocumentCounter(DIMENSIONS)) as retriever:
         yield retriever
 
 
-@pytest.fixture(autouse=True)
-def unchanged(request):
-    """After a test with `store`: the same one row, found by both legs, and nothing was embedded for refused rows."""
-    if "store" not in request.fixturenames:
-        yield
-        return
-    retriever = request.getfixturevalue("store")
-    retriever.embedder.embedded = 0
-    yield
-    assert retriever.embedder.embedded == 0
-    assert retriever.count() == 1
-    results = retriever.search("first row")
-    assert [result.id for result in results] == ["first"]
-    assert (results.mode, results.warnings) == ("hybrid", [])
+@pytest.fixture
+def store(one_row):
+    """A collection with one row. A test leaves it as it is, found by both searches, and embeds no refused row."""
+    DocumentCounter.texts = 0
+    yield one_row
+    assert (DocumentCounter.texts, one_row.count()) == (0, 1)
+    results = one_row.search("first row")
+    assert ([result.id for result in results], results.mode, results.warnings) == (["first"], "hybrid", [])
 
 
 def refusal(call):
@@ -103,6 +86,17 @@ def nested(depth):
 
 
 FILLER = "z" * (MAX_METADATA_BYTES - len('{"k":""}'))  # the most metadata that a chunk may have
+BAD_METADATA = {
+    "not_finite": [{"key": float("nan"), "other": SECRET}, {"key": [float("-inf")]}, {"key": np.float64("nan")}],
+    "unsupported_type": [
+        *({"key": wrong} for wrong in ({SECRET}, SECRET.encode(), datetime.now(UTC).time())),
+        {"year": date(2026, 1, 1), "key": {SECRET}},
+    ],
+    "key_not_string": [{5: "number"}],
+    "wrong_type": [[SECRET], SECRET, None],
+    "too_deep": [nested(65), nested(100_000)],
+    "too_long": [{"k": f"{FILLER}z"}],
+}
 
 
 def test_a_field_out_of_bounds(store):
@@ -116,31 +110,16 @@ def test_a_field_out_of_bounds(store):
             assert error.errors[0].id == "row-one"
     for document, field, code in (
         (Document("", id="x"), "content", "too_short"),
-        (Document(5, id="x"), "content", "wrong_type"),
-        (Document(b"bytes", id="x"), "content", "wrong_type"),
+        *((Document(wrong, id="x"), "content", "wrong_type") for wrong in (5, b"bytes")),
         (Document("é" * (MAX_CHUNK_BYTES // 2) + "z", id="x"), "content", "too_long"),
         (Document("good", id="é" * 256 + "z"), "id", "too_long"),
         (Document("good", id=5.5), "id", "wrong_type"),
         (Document("good", parent_id="z" * 513), "parent_id", "too_long"),
         (Document("good", created_at=datetime(2026, 1, 1)), "created_at", "naive_timestamp"),  # noqa: DTZ001
         (Document("good", updated_at="today"), "updated_at", "wrong_type"),
-        (Document("good", {"key": float("nan"), "other": SECRET}), "metadata", "not_finite"),
-        (Document("good", {"key": [float("-inf")]}), "metadata", "not_finite"),
-        (Document("good", {"key": datetime.now(UTC).time()}), "metadata", "unsupported_type"),
-        (Document("good", {"year": date(2026, 1, 1), "key": {SECRET}}), "metadata", "unsupported_type"),
-        (Document("good", {"key": np.float64("nan")}), "metadata", "not_finite"),
-        (Document("good", {"key": {SECRET}}), "metadata", "unsupported_type"),
-        (Document("good", {"key": SECRET.encode()}), "metadata", "unsupported_type"),
-        (Document("good", {5: "number"}), "metadata", "key_not_string"),
-        (Document("good", [SECRET]), "metadata", "wrong_type"),
-        (Document("good", SECRET), "metadata", "wrong_type"),
-        (Document("good", None), "metadata", "wrong_type"),
-        (Document("good", nested(65)), "metadata", "too_deep"),
-        (Document("good", nested(100_000)), "metadata", "too_deep"),
-        (Document("good", {"k": f"{FILLER}z"}), "metadata", "too_long"),
+        *((Document("good", wrong), "metadata", code) for code, wrongs in BAD_METADATA.items() for wrong in wrongs),
     ):
-        error = refusal(partial(store.add_documents, [document]))
-        assert found(error) == [(0, field, code)]
+        assert found(refusal(partial(store.add_documents, [document]))) == [(0, field, code)]
 
 
 def test_the_largest_values_and_numbers_of_any_type_are_stored(database_url):
@@ -200,17 +179,16 @@ def test_every_bad_row_is_named_and_unequal_lengths_are_refused(store):
         assert next(numbers) <= MAX_WRONG_ITEMS
 
 
-def vector(**changes):
+def vector(place, value):
     values = np.full(DIMENSIONS, SECRET_NUMBER, dtype=np.float32)
-    for place, value in changes.items():
-        values[int(place[1:])] = value
+    values[place] = value
     return values
 
 
 BAD_VECTORS = {
-    "nan": (vector(_3=np.nan), "not_finite"),
-    "infinite": (vector(_0=np.inf), "not_finite"),
-    "minus infinite": (vector(_7=-np.inf), "not_finite"),
+    "nan": (vector(3, np.nan), "not_finite"),
+    "infinite": (vector(0, np.inf), "not_finite"),
+    "minus infinite": (vector(7, -np.inf), "not_finite"),
     "zero": (np.zeros(DIMENSIONS, np.float32), "all_zero"),
     "minus zero": (np.full(DIMENSIONS, -0.0, np.float32), "all_zero"),
     "subnormal": (np.full(DIMENSIONS, 1e-40, np.float32), "norm_out_of_range"),
@@ -316,9 +294,8 @@ def test_parameters_out_of_bounds(store):
 
 def test_a_query_object_brings_text_vector_number_and_filters(database_url):
     vectors = np.eye(3, dtype=np.float32)
-    with sync_opened(database_url, "none") as retriever:
-        documents = [Document(f"text {n}", {"even": n % 2 == 0}, id=str(n)) for n in range(3)]
-        retriever.add_documents(documents, vectors)
+    documents = [Document(f"text {n}", {"even": n % 2 == 0}, id=str(n)) for n in range(3)]
+    with sync_filled(database_url, documents, "none", vectors=vectors) as retriever:
         assert [one.id for one in retriever.search(SearchQuery("text 1", top_k=1))] == ["1"]
         by_vector = retriever.search(SearchQuery(query_embedding=(0.1, 0.2, 1.0), top_k=2))
         assert (by_vector.mode, [one.id for one in by_vector]) == ("vector", ["2", "1"])

@@ -2,9 +2,7 @@
 
 import os
 import socket
-from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -40,18 +38,6 @@ def folder(tmp_path):
     return folder_with(tmp_path / "docs", {"good.md": "A good apple.\n"})
 
 
-@contextmanager
-def unix_socket(path):
-    here = Path.cwd()
-    with socket.socket(socket.AF_UNIX) as listener:
-        os.chdir(path.parent)  # the path of a socket is short
-        try:
-            listener.bind(path.name)
-        finally:
-            os.chdir(here)
-        yield
-
-
 async def test_unreadable_files_are_reported_and_not_waited_for(database_url, folder, monkeypatch):
     os.mkfifo(folder / "fifo.md")
     outside = folder_with(folder.parent / "outside", {"secret.md": OUTSIDE})
@@ -73,7 +59,9 @@ async def test_unreadable_files_are_reported_and_not_waited_for(database_url, fo
         return real(path, flags, *rest, dir_fd=dir_fd)
 
     monkeypatch.setattr(os, "open", refuse)
-    with unix_socket(folder / "socket.md"):
+    monkeypatch.chdir(folder)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("socket.md")  # the path of a socket is short
         found = codes(await indexed(database_url, folder, "/dev/zero", folder / "fifo.md", folder / "zero.md"))
     loops = {found.pop(name) for name in ("self.md", "one.md", "two.md")}
     assert loops <= {"missing", "not_regular", "failed"}
@@ -173,16 +161,13 @@ async def test_a_file_that_grows_while_it_is_read_is_read_again_by_the_next_run(
 @pytest.mark.slow
 def test_names_with_line_breaks_and_bytes(shell):
     good = {"two\nlines.md", "bell\a \x1b[31m.md", "tab\t.md", "-rf.md", "$(x) '\".md", "*.md", "a" * 252 + ".md"}
-    docs = folder_with(shell.folder / "names", dict.fromkeys(good, "A pear.\n") | {"bad\n\x1b[2J.md": b"\xff"})
-    for name in (b"caf\xe9.md", b"\xff\xfe.md"):
-        Path(os.fsdecode(os.fsencode(docs) + b"/" + name)).write_text("A plum.\n")
-    os.mkdir(os.fsencode(docs) + b"/dir\xff")  # noqa: PTH102 - a name of bytes
-    Path(os.fsdecode(os.fsencode(docs) + b"/dir\xff/a.md")).write_text("A plum.\n")
+    undecodable = map(os.fsdecode, (b"caf\xe9.md", b"\xff\xfe.md", b"dir\xff/a.md"))
+    files = dict.fromkeys(good, "A pear.\n") | dict.fromkeys(undecodable, "A plum.\n") | {"bad\n\x1b[2J.md": b"\xff"}
+    folder_with(shell.folder / "names", files)
     done = shell("index", "names", "--model", "none", code=5)
     assert "7 new, 0 changed, 0 unchanged, 4 failed" in done.stderr
     assert "\x1b" not in done.stderr
-    told = sorted(line for line in done.stderr.splitlines() if line.startswith("not read:"))
-    assert len(told) == 4
+    assert sum(line.startswith("not read:") for line in done.stderr.splitlines()) == 4
     (report,) = shell.objects("index", "names", "--model", "none", code=5)
     assert {one["source_document"]: one["code"] for one in report["problems"]} == {
         "bad\n\x1b[2J.md": "not_utf8",

@@ -1,8 +1,6 @@
 """How texts are cut: nothing is cut again automatically, and everything is on request."""
 
-import psycopg
 import pytest
-from psycopg import sql
 
 from semlex import preview_chunks
 from semlex.errors import CollectionSettingsError, ConfigurationError, ModelError
@@ -11,6 +9,7 @@ from semlex.ingest import run as file_run
 from semlex.ingest.loaders.markdown import HtmlLoader, MarkdownLoader
 from semlex.options.collection import ChunkSettings
 from semlex.testing import HashEmbedder
+from tests.support.databases import execute
 from tests.support.folders import folder_with
 from tests.support.retrievers import sync_opened
 
@@ -43,7 +42,7 @@ def test_a_run_that_stores_nothing_settles_nothing(database_url, docs):
                 retriever.index(docs, chunk_tokens=chunk_tokens)
     with sync_opened(database_url) as retriever:
         assert retriever.index(docs, chunk_tokens=100).added == 3
-        assert {row[2] for row in cut_with(retriever)} == {100}
+        assert {row[2] for row in cut_with(database_url)} == {100}
         with pytest.raises(ConfigurationError, match=r"chunk_tokens.*100.*300"):
             retriever.index(docs, chunk_tokens=300)
 
@@ -61,33 +60,30 @@ def test_of_two_first_runs_one_decides(database_url, docs, monkeypatch):
     with sync_opened(database_url) as retriever:
         with pytest.raises(ConfigurationError, match=r"another run .* chunk_tokens=100"):
             retriever.index(docs, chunk_tokens=300)
-        assert {row[2] for row in cut_with(retriever)} == {100}
+        assert {row[2] for row in cut_with(database_url)} == {100}
         assert retriever.index(docs).unchanged == 3
 
 
-def cut_with(store):
-    with psycopg.connect(store.asynchronous._resources.server.db_url or "") as connection:
-        columns = "loader_version, chunker_version, chunk_tokens, overlap_tokens"
-        return set(connection.execute(f"SELECT {columns} FROM semlex.default_collection_document").fetchall())  # noqa: S608
+def cut_with(url):
+    columns = "loader_version, chunker_version, chunk_tokens, overlap_tokens"
+    return set(execute(url, f"SELECT {columns} FROM semlex.default_collection_document"))  # noqa: S608
 
 
 @pytest.mark.slow
 def test_a_new_version_cuts_nothing_by_itself(store, docs, database_url, monkeypatch):
     before = store.count()
     for column in ("loader_version", "chunker_version"):
-        with psycopg.connect(database_url) as connection:  # as an older version has cut them
-            statement = sql.SQL("UPDATE semlex.default_collection_document SET {0} = {0} - 1")
-            connection.execute(statement.format(sql.Identifier(column)))
+        # As an older version has cut them.
+        execute(database_url, f"UPDATE semlex.default_collection_document SET {column} = {column} - 1")  # noqa: S608
         report = store.index(docs)
-        assert (report.added, report.changed, report.unchanged, report.outdated) == (0, 0, 3, 3)
-        assert store.count() == before
+        assert (report.added, report.changed, report.unchanged, report.outdated, store.count()) == (0, 0, 3, 3, before)
         planned = store.documents.rechunk(dry_run=True)
         assert (planned.changed, planned.chunks, planned.embedded, planned.unchanged) == (3, before, 0, 0)
-        assert len(cut_with(store)) == 1
+        assert len(cut_with(database_url)) == 1
         done = store.documents.rechunk()
         assert (done.changed, done.chunks, done.embedded) == (3, before, 0)  # the same texts keep their vectors
         assert store.index(docs).outdated == 0
-        assert cut_with(store) == {(LOADER, RULES, 300, 50)}
+        assert cut_with(database_url) == {(LOADER, RULES, 300, 50)}
         assert store.documents.rechunk(dry_run=True).changed == 0
     # HTML that did not change is not converted.
     (docs / "page.html").write_text("<h1>One</h1><p>of a kind</p>", encoding="utf-8")
@@ -106,12 +102,11 @@ def test_other_settings_cut_all_of_a_collection(store, docs, database_url):
             store.documents.rechunk(**options)
     before = store.count()
     planned = store.documents.rechunk(chunk_tokens=60, overlap_tokens=0, dry_run=True)
-    assert planned.changed == 3
-    assert planned.chunks > before
-    assert (store.count(), cut_with(store)) == (before, {(LOADER, RULES, 300, 50)})
+    assert (planned.changed, planned.chunks > before) == (3, True)
+    assert (store.count(), cut_with(database_url)) == (before, {(LOADER, RULES, 300, 50)})
     done = store.documents.rechunk(chunk_tokens=60, overlap_tokens=0)
     assert (done.changed, done.chunks, done.embedded) == (3, planned.chunks, planned.embedded)
-    assert (store.count(), cut_with(store)) == (planned.chunks, {(LOADER, RULES, 60, 0)})
+    assert (store.count(), cut_with(database_url)) == (planned.chunks, {(LOADER, RULES, 60, 0)})
     assert store.index(docs).unchanged == 3
     assert store.index(docs, chunk_tokens=60, overlap_tokens=0).unchanged == 3
     # Settings that another process has changed stay.
@@ -119,34 +114,31 @@ def test_other_settings_cut_all_of_a_collection(store, docs, database_url):
         other.documents.rechunk(chunk_tokens=70, overlap_tokens=0)
     assert store.documents.rechunk(dry_run=True).changed == 0
     assert store.documents.rechunk().changed == 0
-    assert cut_with(store) == {(LOADER, RULES, 70, 0)}
+    assert cut_with(database_url) == {(LOADER, RULES, 70, 0)}
     assert store.index(docs, chunk_tokens=70).unchanged == 3
     # Files that are gone keep their chunks.
     (docs / "a.md").unlink()
-    before = sum(chunk.source_document == "a.md" for chunk in store.list_chunks(limit=1000))
+    before = store.count({"source_document": "a.md"})
     report = store.documents.rechunk(chunk_tokens=299)
     assert (report.changed, report.failed, [problem.code for problem in report.problems]) == (2, 1, ["missing"])
-    assert sum(chunk.source_document == "a.md" for chunk in store.list_chunks(limit=1000)) == before > 0
+    assert store.count({"source_document": "a.md"}) == before > 0
 
 
-def test_a_run_that_was_ended_is_completed(store, docs, monkeypatch):
+def test_a_run_that_was_ended_is_completed(store, docs, database_url, monkeypatch):
     monkeypatch.setattr("semlex.ingest.run.BATCH_CHUNKS", 1)
-    embed, texts_of_calls = HashEmbedder.embed_documents, []
+    embed = [HashEmbedder.embed_documents]
 
-    def failing(self, texts):
-        texts_of_calls.append(texts)
-        if len(texts_of_calls) > 1:
-            raise RuntimeError
-        return embed(self, texts)
+    def embed_once(*given):
+        return embed.pop()(*given)
 
     with monkeypatch.context() as patched:
-        patched.setattr(HashEmbedder, "embed_documents", failing)
-        with pytest.raises(RuntimeError):
+        patched.setattr(HashEmbedder, "embed_documents", embed_once)
+        with pytest.raises(IndexError, match="pop from empty list"):
             store.documents.rechunk(chunk_tokens=60)
-    assert len(cut_with(store)) == 2
+    assert len(cut_with(database_url)) == 2
     assert store.index(docs).outdated == 2
     assert store.documents.rechunk().changed == 2
-    assert cut_with(store) == {(LOADER, RULES, 60, 29)}
+    assert cut_with(database_url) == {(LOADER, RULES, 60, 29)}
 
 
 @pytest.fixture
@@ -156,20 +148,18 @@ def sections(tmp_path):
     return folder_with(tmp_path / "sections", {"page.md": "\n\n".join([*small, "## Long\n\n" + "word " * 1000])})
 
 
-def tokens(store):
+def tokens(url):
     """Tokens of the chunks of the page, in its order."""
-    with psycopg.connect(store.asynchronous._resources.server.db_url or "") as connection:
-        rows = connection.execute("SELECT token_count FROM semlex.default_collection_chunk ORDER BY chunk_no")
-        return [count for (count,) in rows.fetchall()]
+    rows = execute(url, "SELECT token_count FROM semlex.default_collection_chunk ORDER BY chunk_no")
+    return [count for (count,) in rows]
 
 
 @pytest.mark.slow
 def test_small_sections_are_joined_and_long_ones_split(database_url, sections):
     with sync_opened(database_url) as retriever:
         assert retriever.index(sections, min_tokens=200, chunk_tokens=600).added == 1
-        joined = tokens(retriever)
-        assert joined[:6] == [202] * 6
-        assert len(joined) == 8
+        joined = tokens(database_url)
+        assert (joined[:6], len(joined)) == ([202] * 6, 8)
         assert all(200 <= count <= 600 for count in joined)
         previewed = next(preview_chunks(sections, min_tokens=200, chunk_tokens=600)).chunks
         assert [chunk.tokens for chunk in previewed] == joined
@@ -178,7 +168,7 @@ def test_small_sections_are_joined_and_long_ones_split(database_url, sections):
         assert retriever.index(sections).unchanged == 1
         (sections / "page.md").write_text((sections / "page.md").read_text().replace("Long", "Longer"))
         assert retriever.index(sections).changed == 1
-        assert tokens(retriever) == joined
+        assert tokens(database_url) == joined
     with sync_opened(database_url) as retriever:
         with pytest.raises(CollectionSettingsError, match=r"=200, but you gave 100: .*rechunk .*--min-tokens 100"):
             retriever.index(sections, min_tokens=100)
@@ -186,8 +176,8 @@ def test_small_sections_are_joined_and_long_ones_split(database_url, sections):
             retriever.sync(sections, min_tokens=100)
         assert retriever.documents.rechunk(dry_run=True).unchanged == 1
         assert retriever.documents.rechunk(min_tokens=0, dry_run=True).changed == 1
-        assert tokens(retriever) == joined
+        assert tokens(database_url) == joined
         report = retriever.documents.rechunk(min_tokens=0)
-        assert (report.changed, tokens(retriever)[:12]) == (1, [101] * 12)
+        assert (report.changed, tokens(database_url)[:12]) == (1, [101] * 12)
         assert retriever.index(sections, min_tokens=0).unchanged == 1
         assert retriever.documents.rechunk(dry_run=True).unchanged == 1
