@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from functools import partial
+from itertools import product
 
 import pytest
 
@@ -84,13 +85,13 @@ def test_a_batch_gets_the_lines_that_its_chunks_get_one_by_one(database_url, mon
 
     together, alone = LineModel(before=before), LineModel()
     with enriched(database_url, 16, collection="together") as retriever:
-        retriever.add_texts(texts, ids=[f"{row:04}" for row in range(len(texts))])
+        retriever.add_texts(texts, ids=texts)
         retriever.documents.enrich(Enrichment(together, concurrency=at_once))
         vectors = [[hit.id for hit in retriever.search(text, top_k=5, mode="vector")] for text in texts]
         words = found(retriever)
     with enriched(database_url, 16, collection="alone") as retriever:
-        for row, text in enumerate(texts):
-            retriever.add_documents([Document(text, id=f"{row:04}")], enrichment=alone)
+        for text in texts:
+            retriever.add_documents([Document(text, id=text)], enrichment=alone)
         assert vectors == [[hit.id for hit in retriever.search(text, top_k=5, mode="vector")] for text in texts]
         assert words == found(retriever)
     assert sorted(together.texts) == sorted(alone.texts) == sorted(texts)
@@ -244,19 +245,17 @@ def test_a_model_that_only_fails_is_left_alone(database_url):
 
 
 async def test_a_run_that_is_ended_asks_for_the_rest_alone(database_url):
-    texts = [f"text {row}" for row in range(4 * BATCH_CHUNKS)]
-    reached = asyncio.Event()
-    loop = asyncio.get_running_loop()
+    texts, reached = [f"text {row}" for row in range(4 * BATCH_CHUNKS)], threading.Event()
 
     def before(number):
         if number == 2 * BATCH_CHUNKS + 10:
-            loop.call_soon_threadsafe(reached.set)
+            reached.set()
 
     first, second = LineModel(before=before), LineModel()
     async with opened(database_url, "none") as retriever:
         await retriever.add_texts(texts, ids=texts)
         run = asyncio.ensure_future(retriever.documents.enrich(first))
-        await reached.wait()
+        assert await asyncio.to_thread(reached.wait, LIMIT)
         run.cancel()
         with pytest.raises(asyncio.CancelledError):
             await run
@@ -289,18 +288,17 @@ async def test_when_one_request_is_abandoned_no_other_is_begun(database_url):
 
 
 async def test_a_chunk_that_changes_meanwhile_gets_no_line(database_url):
-    asked, changed = asyncio.Event(), asyncio.Event()
-    loop = asyncio.get_running_loop()
+    asked, changed = threading.Event(), threading.Event()
 
     def before(number):
         if number == 2:  # the first is semlex's own
-            loop.call_soon_threadsafe(asked.set)
-            asyncio.run_coroutine_threadsafe(changed.wait(), loop).result()
+            asked.set()
+            assert changed.wait(LIMIT)
 
     async with opened(database_url, 16) as retriever:
         await retriever.add_texts(["one", "two"], ids=["1", "2"])
         run = asyncio.ensure_future(retriever.documents.enrich(LineModel(before=before)))
-        await asked.wait()
+        assert await asyncio.to_thread(asked.wait, LIMIT)
         await retriever.add_texts(["another"], ids=["1"])
         changed.set()
         report = await run
@@ -315,11 +313,10 @@ def test_invalid_models_are_refused_and_the_collections_model_is_required(databa
             Enrichment("openai:x", **options)
     wrong = {Enrichment: "model", "": "model", "nowhere:x:": "the language model must be", 7: "model"}
     with enriched(database_url, "none") as retriever:
-        for model, message in wrong.items():
+        calls = partial(retriever.index, folder), retriever.documents.enrich
+        for call, (model, message) in product(calls, wrong.items()):
             with pytest.raises(ConfigurationError, match=message):
-                retriever.index(folder, enrichment=model)
-            with pytest.raises(ConfigurationError, match=message):
-                retriever.documents.enrich(model)
+                call(enrichment=model)
         with pytest.raises(ConfigurationError, match="must name a language model"):
             retriever.documents.enrich("none")
         with pytest.raises(ConfigurationError, match="without dry_run or without enrichment"):

@@ -14,10 +14,8 @@ from tests.support.folders import folder_with
 from tests.support.properties import OWN_ROWS, examples
 from tests.support.retrievers import opened, sync_opened
 
-KEYS = st.sampled_from(["a", "b", "c", "words"])
-MAPPINGS = st.dictionaries(
-    KEYS, st.integers(0, 5) | st.text(st.characters(codec="ascii", min_codepoint=32), max_size=3)
-)
+VALUES = st.integers(0, 5) | st.text(st.characters(codec="ascii", min_codepoint=32), max_size=3)
+MAPPINGS = st.dictionaries(st.sampled_from(["a", "b", "c", "words"]), VALUES)
 
 
 def words(document):
@@ -63,8 +61,7 @@ def test_files(retriever, folder, extract):
     several = stored(retriever, "b.md")
     assert len(several) > 2
     assert all(metadata == {"words": 66, "from": "b.md"} for metadata in several)  # of the whole document
-    found = retriever.search("words", filters="words == 66")
-    assert {hit.source_document for hit in found} == {"b.md"}
+    assert {hit.source_document for hit in retriever.search("words", filters="words == 66")} == {"b.md"}
     # Files that did not change are not asked about again; one that did is.
     (folder / "a.md").write_text("# A\n\nOne.\n", encoding="utf-8")
     asked = []

@@ -3,8 +3,9 @@
 import asyncio
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from itertools import product
+from itertools import pairwise, product
 
 import psycopg
 import pytest
@@ -15,6 +16,7 @@ from semlex.ingest.files import discovery, roots
 from semlex.ingest.progress import DocumentName, MovedDocument, SyncCounts
 from semlex.proof.folders import age, write
 from tests.support import retrievers
+from tests.support.spies import calls_of
 from tests.support.synchronised import contents, counts, opened
 from tests.support.waiting import eventually, waiting
 
@@ -29,7 +31,6 @@ def store(database_url):
 def handbook(tmp_path):
     """Three pages, one of them in a folder below, all older than a minute."""
     root = tmp_path / "handbook"
-    (root / "guide").mkdir(parents=True)
     write(root / "keys.md", "# Keys\n\nA lost key is reported.\n")
     write(root / "start.md", "# Start\n\nOpen the shutter first.\n")
     write(root / "guide" / "end.md", "# End\n\nPark at the zenith.\n")
@@ -41,15 +42,8 @@ def test_every_document_is_looked_up_a_few_times_however_many_files_are_named(st
     for file in files:
         write(file, "text")
     store.index(*files)
-    looked_up = []
-    original = roots.lineage
-
-    def noting(uri):
-        looked_up.append(uri)
-        return original(uri)
-
-    monkeypatch.setattr(roots, "lineage", noting)
-    monkeypatch.setattr(sync, "lineage", noting)
+    looked_up = calls_of(monkeypatch, roots, "lineage")
+    monkeypatch.setattr(sync, "lineage", roots.lineage)
     assert store.index(*files).unchanged == 30
     assert store.sync(*files).done.unchanged == 30
     assert 0 < len(looked_up) <= 6 * 30
@@ -78,19 +72,13 @@ def test_files_are_looked_at_off_the_event_loop(store, handbook, monkeypatch):
 
 @pytest.mark.parametrize("command", ["index", "sync"])
 def test_a_file_with_the_state_of_the_last_run_is_not_read(store, handbook, monkeypatch, command):
-    read_files, original, page = [], discovery.read_file, handbook / "keys.md"
-
-    def noting(found, **options):
-        read_files.append(found.uri)
-        return original(found, **options)
-
-    monkeypatch.setattr(chunk_rows, "read_file", noting)
-    monkeypatch.setattr(sync, "read_file", noting)
+    page, reads = handbook / "keys.md", calls_of(monkeypatch, chunk_rows, "read_file")
+    monkeypatch.setattr(sync, "read_file", chunk_rows.read_file)
 
     def run():
-        read_files.clear()
+        reads.clear()
         getattr(store, command)(handbook)
-        return list(read_files)
+        return [read["found"].uri for read in reads]
 
     def rewrite(text):
         """Written in place, with its old size and time."""
@@ -129,11 +117,8 @@ def test_moved_files_embed_nothing_and_keep_their_chunks(store, handbook):
     assert hit.source_document == "guide/locks.md"
     assert [chunk.id for chunk in store.get([hit.id])] == [hit.id]
     # Names that are exchanged.
-    names = ["guide/locks.md", "start.md", "guide/end.md"]
-    for source, target in zip(names, [*names[1:], names[0]], strict=True):
-        (handbook / source).rename(handbook / f"{target}.new")
-    for name in names:
-        (handbook / f"{name}.new").rename(handbook / name)
+    for target, source in pairwise(["aside", "guide/end.md", "start.md", "guide/locks.md", "aside"]):
+        (handbook / source).rename(handbook / target)
     report = store.sync(handbook)
     assert (counts(report), report.run.embedded) == ((0, 0, 3, 0, 1), 0)
     assert {hit.source_document for hit in store.search("lost", 1, mode="keyword")} == {"start.md"}
@@ -243,9 +228,8 @@ def test_a_folder_that_is_gone_or_empty_or_was_never_there(store, handbook):
             with pytest.raises(ConfigurationError, match=r"--allow-empty \(allow_empty=True\)"):
                 store.sync(folder, **options)
         assert store.count() == 3
-        report = store.sync(folder, allow_empty=True)
-        assert report.done.deleted == (1 if below else 3)
-        assert store.count() == (2 if below else 0)
+        deleted = store.sync(folder, allow_empty=True).done.deleted
+        assert (deleted, store.count()) == ((1, 2) if below else (3, 0))
         shutil.copytree(kept, handbook, dirs_exist_ok=True)
     store.sync(handbook)
     with pytest.raises(ConfigurationError, match="no such file or folder"):
@@ -267,18 +251,15 @@ def test_a_folder_that_cannot_be_read_keeps_its_documents(store, handbook, monke
         return real_lstat(path, **options)
 
     store.index(handbook)
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "open", closed_open)
-        patch.setattr(os, "lstat", closed_lstat)
-        report = store.sync(handbook)
+    monkeypatch.setattr(os, "open", closed_open)
+    monkeypatch.setattr(os, "lstat", closed_lstat)
+    report = store.sync(handbook)
     assert counts(report) == (0, 0, 0, 0, 2)
     assert ([one.source_document for one in report.plan.problems], report.run.failed) == (["guide"], 1)
     assert (report.plan.deleted, report.plan.left_out, store.count()) == ([], [], 3)
     closed = str(handbook)
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "open", closed_open)
-        with pytest.raises(ConfigurationError, match="cannot be read"):
-            store.sync(handbook)
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        store.sync(handbook)
     assert store.count() == 3
 
 
@@ -302,20 +283,21 @@ def test_a_file_or_a_folder_that_vanishes_during_a_sync(store, handbook, monkeyp
 
 @pytest.mark.slow
 def test_two_syncs_at_once(database_url, handbook):
-    def run():
+    def run(_):
         with opened(database_url) as retriever:
             retriever.sync(handbook)
 
-    async def both():
-        await asyncio.gather(*(asyncio.to_thread(run) for _ in range(2)))
+    def both():
+        with ThreadPoolExecutor(2) as threads:
+            assert len(list(threads.map(run, range(2)))) == 2
 
-    asyncio.run(both())
+    both()
     for number in range(3):
         (handbook / ("keys.md" if number == 0 else f"{number - 1}.md")).rename(handbook / f"{number}.md")
         write(handbook / "start.md", f"# Start\n\nOpen the shutter {number} times.\n")
         (handbook / "guide" / "end.md").unlink()
         write(handbook / "guide" / "end.md", f"# End\n\nPark at {number}.\n")
-        asyncio.run(both())
+        both()
     with opened(database_url) as kept, opened(database_url, "new") as new:
         new.index(handbook)
         assert contents(kept) == contents(new)

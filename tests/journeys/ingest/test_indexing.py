@@ -4,12 +4,12 @@ import asyncio
 import threading
 from functools import partial
 
-import psycopg
 import pytest
 
 from semlex.errors import ConfigurationError, EmbeddingsMissingError, ModelMismatchError, StoreError
 from semlex.ingest import run as file_run
 from semlex.ingest.indexer import Indexer
+from tests.support.databases import execute
 from tests.support.folders import folder_with
 from tests.support.job_clients import Blocking, reached
 from tests.support.retrievers import opened
@@ -22,7 +22,13 @@ PAGE = (
 )
 
 
+FILES = 20
 retriever = partial(opened, model=64, collection="files")
+
+
+@pytest.fixture
+def pages(tmp_path):
+    return folder_with(tmp_path, {f"{number:02}.txt": f"Text {number}.\n" for number in range(FILES)})
 
 
 @pytest.fixture
@@ -108,24 +114,19 @@ async def test_large_collections_get_their_indexes(database_url, monkeypatch):
     async with retriever(database_url) as opened:
         texts = [f"text {number} about subject {number % 17}" for number in range(600)]
         await opened.add_texts(texts[:400], ids=[f"t{n}" for n in range(400)])
-        with psycopg.connect(database_url) as connection:
-            count = "SELECT count(*) FROM pg_indexes WHERE schemaname = 'semlex' AND indexdef ~ 'USING (hnsw|gin)'"
-            assert connection.execute(count).fetchone() == (0,)
+        count = "SELECT count(*) FROM pg_indexes WHERE schemaname = 'semlex' AND indexdef ~ 'USING (hnsw|gin)'"
+        assert execute(database_url, count) == [(0,)]
         await opened.add_texts(texts[400:], ids=[f"t{n}" for n in range(400, 600)])
         assert await opened.indexes.wait() == []
-        with psycopg.connect(database_url) as connection:
-            assert connection.execute(count).fetchone() == (2,)
+        assert execute(database_url, count) == [(2,)]
         assert len(await opened.search("subject 3", top_k=100)) == 100
         assert await opened.indexes.create() == []
 
 
 @pytest.mark.parametrize("ending", ["error", "cancellation"])
-async def test_a_run_that_ends_early_leaves_nobody_reading(database_url, tmp_path, monkeypatch, ending):
-    folder_with(tmp_path, {f"{number:02}.txt": f"Text {number}.\n" for number in range(20)})
+async def test_a_run_that_ends_early_leaves_nobody_reading(database_url, pages, monkeypatch, ending):
     monkeypatch.setattr(file_run, "BATCH_CHUNKS", 10)
-    prepare = file_run.prepare_file
-    begun = []
-    ended = []
+    prepare, begun, ended = file_run.prepare_file, [], []
     ahead, let_go = threading.Event(), threading.Event()
 
     def held(file, *arguments, **options):
@@ -148,7 +149,7 @@ async def test_a_run_that_ends_early_leaves_nobody_reading(database_url, tmp_pat
         monkeypatch.setattr(Indexer, "write_batch", fail)
         await opened.count()  # connects, to a standby as well
         before = asyncio.all_tasks()
-        run = asyncio.create_task(opened.index(tmp_path))
+        run = asyncio.create_task(opened.index(pages))
         assert await asyncio.to_thread(ahead.wait, LIMIT)
         if ending == "cancellation":
             run.cancel()
@@ -172,22 +173,13 @@ async def test_a_run_that_ends_early_leaves_nobody_reading(database_url, tmp_pat
 
 # --- stages at work at the same time, a bounded way ahead of each other -----------------------------------------------
 
-FILES = 12
-
-
-@pytest.fixture
-def pages(tmp_path):
-    return folder_with(tmp_path, {f"{number:02}.txt": f"Text {number}.\n" for number in range(FILES)})
-
 
 class Held:
     """Lets nothing be written until it is let go, and sees how far the other stages have come."""
 
     def __init__(self, monkeypatch):
-        self.let_go = asyncio.Event()
-        self.reached = asyncio.Event()
-        self.prepared = []
-        self.written = self.most_ahead = 0
+        self.let_go, self.reached = asyncio.Event(), asyncio.Event()
+        self.prepared, self.written, self.most_ahead = [], 0, 0
         write, prepare = Indexer.write_batch, file_run.prepare_file
 
         async def held(indexer, *arguments):

@@ -4,11 +4,10 @@ import asyncio
 import os
 import random
 import signal
-import threading
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import astuple
 
-import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
@@ -20,12 +19,13 @@ from tests.journeys.ingest.test_sync_histories import Folder
 from tests.support import synchronised
 from tests.support.clients import killed_client, stopping_client
 from tests.support.clients.killed_client import Order
+from tests.support.clients.stopped_command import halted
+from tests.support.databases import execute
 from tests.support.folders import folder_with
 from tests.support.manual_clock import ManualClock
 from tests.support.programs import Program
 from tests.support.retrievers import opened, sync_opened
 from tests.support.shell import Shell
-from tests.support.waiting import held, until_waiting
 
 pytestmark = pytest.mark.slow
 
@@ -41,24 +41,17 @@ def folder(tmp_path):
 
 def test_three_syncs_at_once_of_a_folder_that_changes(database_url, tmp_path, full):
     folder = Folder(tmp_path / "changing", random.Random(random.randrange(2**32)))
-    errors = []
 
-    def run():
-        try:
-            with synchronised.opened(database_url, "runs") as retriever:
-                retriever.sync(folder.root)
-        except BaseException as error:  # noqa: BLE001 - told below
-            errors.append(error)
+    def run(_):
+        with synchronised.opened(database_url, "runs") as retriever:
+            retriever.sync(folder.root)
 
     for _ in range(100 if full else 4):  # the first of which make the collection
-        threads = [threading.Thread(target=run) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        for _ in range(6):
-            folder.happen()
-        for thread in threads:
-            thread.join()
-    assert errors == []
+        with ThreadPoolExecutor(3) as threads:
+            runs = threads.map(run, range(3))
+            for _ in range(6):
+                folder.happen()
+            assert len(list(runs)) == 3
     with synchronised.opened(database_url, "runs") as kept, synchronised.opened(database_url, "fresh") as fresh:
         kept.sync(folder.root)
         fresh.index(folder.root)
@@ -68,14 +61,6 @@ def test_three_syncs_at_once_of_a_folder_that_changes(database_url, tmp_path, fu
         # A young file is read once more; nothing of it has changed.
         counts = kept.sync(folder.root).plan.counts()
         assert counts.unchanged == len(folder.files()) == sum(astuple(counts))
-
-
-@contextmanager
-def stopped(url, folder, moment):
-    """A synchronisation in a process that stands still at a moment."""
-    with Program(stopping_client.main, url, folder, moment) as client:
-        client.until_stopped()
-        yield client
 
 
 REWRITTEN = [f"# Page {number}\n\nNew words of the page." for number in range(6)]
@@ -95,7 +80,8 @@ def test_a_run_that_stands_still_inside_a_transaction(database_url, folder, endi
         retriever.sync(folder)
         before = contents(retriever)
         rewrite(folder)
-        with stopped(database_url, folder, "writing") as client:
+        with Program(stopping_client.main, database_url, folder, "writing") as client:
+            client.until_stopped()
             with pytest.raises(StoreError, match=r"another transaction holds a lock .*pg_stat_activity shows it"):
                 hurried.sync(folder)
             assert contents(retriever) == before  # searches go on
@@ -108,7 +94,8 @@ def test_a_run_that_stands_still_inside_a_transaction(database_url, folder, endi
 
 def test_a_run_that_stands_still_while_it_reads_is_in_nobodys_way(database_url, folder):
     with sync_opened(database_url, "none", collection="runs") as retriever:
-        with stopped(database_url, folder, "reading") as client:
+        with Program(stopping_client.main, database_url, folder, "reading") as client:
+            client.until_stopped()
             assert retriever.sync(folder).done.added == 6
             rewrite(folder)
             assert retriever.sync(folder).done.changed == 6
@@ -120,9 +107,8 @@ def test_a_run_that_stands_still_while_it_reads_is_in_nobodys_way(database_url, 
 
 async def test_a_reader_that_stands_still_costs_its_file(database_url, folder, monkeypatch):
     clock = ManualClock()
-    worker = Worker(max_seconds=MAX_SECONDS, clock=clock)
-    monkeypatch.setattr(office, "WORKER", worker)
-    try:
+    with closing(Worker(max_seconds=MAX_SECONDS, clock=clock)) as worker:
+        monkeypatch.setattr(office, "WORKER", worker)
         async with opened(database_url, "none", collection="runs") as retriever:
             (folder / "one.eml").write_text("Subject: one\n\nThe first letter.")
             assert (await retriever.index(folder)).failed == 0
@@ -137,77 +123,58 @@ async def test_a_reader_that_stands_still_costs_its_file(database_url, folder, m
             assert [(one.source_document, one.code) for one in report.problems] == [("three.eml", "too_slow")]
             assert report.added == 2
             assert (await retriever.index(folder)).failed == 0
-            assert {hit.source_document for hit in await retriever.search("letter")} == {
-                "one.eml",
-                "two.eml",
-                "three.eml",
-            }
-    finally:
-        worker.close()
+            assert {hit.source_document for hit in await retriever.search("letter")} == {"one.eml", *letters}
 
 
 # --- runs that end in the middle -----------------------------------------------------------------------------------
 
 # Batches of three or four files each; the second is committed when a run is ended.
-FILES, SECTIONS = 40, 3
+FILES = 40
 LIMITS = {"semlex.ingest.run": {"BATCH_CHUNKS_WITHOUT_MODEL": 10}}
-POINT, TIMES = "a batch committed, nobody told", 2
 INDEX = ("index", "many", "-c", "ended", "--model", "none")
 
 
 @pytest.fixture
 def many(tmp_path):
     """A folder that is written in several batches."""
-    text = "\n\n".join(f"## Section {section}\n\n{'A word of the text. ' * 10}" for section in range(SECTIONS))
+    text = "\n\n".join(f"## Section {section}\n\n{'A word of the text. ' * 10}" for section in range(3))
     return folder_with(tmp_path / "many", {f"{number:04}.md": f"# Page {number}\n\n{text}" for number in range(FILES)})
 
 
 def stored(url):
     """Number of chunks -> how many documents have so many, by their rows."""
-    with psycopg.connect(url) as connection:
-        counts = "SELECT count(c.*) AS n FROM semlex.ended_document LEFT JOIN semlex.ended_chunk c USING (document_id)"
-        statement = f"SELECT n, count(*) FROM ({counts} GROUP BY document_id) AS counted GROUP BY n"  # noqa: S608 - ours
-        rows = connection.execute(statement).fetchall()
-    return dict(rows)
-
-
-def ended(url, folder, server, **order):
-    """A run that ends, or stops itself, when its second batch is committed."""
-    arguments = [INDEX[0], str(folder), *INDEX[2:]]
-    return Program(killed_client.run, Order(arguments, url, server, point=POINT, times=TIMES, limits=LIMITS, **order))
+    counts = "SELECT count(c.*) AS n FROM semlex.ended_document LEFT JOIN semlex.ended_chunk c USING (document_id)"
+    statement = f"SELECT n, count(*) FROM ({counts} GROUP BY document_id) AS counted GROUP BY n"  # noqa: S608 - ours
+    return dict(execute(url, statement))
 
 
 def goes_on(shell, url):
     """The same command again: what is stored is whole, and the rest is added."""
-    before = stored(url)
-    assert len(before) == 1  # each as many chunks as the others
-    (documents,) = before.values()
+    [(size, documents)] = stored(url).items()  # each as many chunks as the others
     assert 0 < documents < FILES
     (report,) = shell.objects(*INDEX)
     assert (report["added"], report["unchanged"], report["failed"]) == (FILES - documents, documents, 0)
-    assert stored(url) == {next(iter(before)): FILES}
+    assert stored(url) == {size: FILES}
 
 
 @pytest.mark.parametrize("way", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_an_interrupted_run(shell, many, way):
-    url = shell.environment["DATABASE_URL"]
-    with ended(url, many, many, sent=signal.SIGSTOP) as program:
-        program.until_stopped()
-        with held(url, "semlex.ended_chunk", "SHARE") as connection:  # it may write nothing more
-            program.send(signal.SIGCONT)
-            until_waiting(connection)
-            program.send(way)
-            assert program.ended() == (130 if way == signal.SIGINT else -way)
+    with halted(shell, INDEX, ("index files", "committed", 2), "ended_chunk", limits=LIMITS) as (program, _):
+        program.send(way)
+        assert program.ended() == (130 if way == signal.SIGINT else -way)
         assert "Traceback" not in program.said
-    goes_on(shell, url)
+    goes_on(shell, shell.environment["DATABASE_URL"])
 
 
 @pytest.mark.full  # ten seconds, after which the run gives up; test_ingest_kills starts the server again
 def test_a_server_that_goes_in_the_middle(many, open_folder, make_server_folder):
     folder = make_server_folder(open_folder / "server")
-    with EmbeddedServer(folder) as server, ended(server.url, many, folder, victim="server") as program:
-        assert program.ended() == 3
-        assert "Traceback" not in program.said
-        assert "semlex doctor" in program.said
+    with EmbeddedServer(folder) as server:
+        arguments, point = [INDEX[0], str(many), *INDEX[2:]], "a batch committed, nobody told"
+        order = Order(arguments, server.url, folder, point, times=2, victim="server", limits=LIMITS)
+        with Program(killed_client.run, order) as program:
+            assert program.ended() == 3
+            assert "Traceback" not in program.said
+            assert "semlex doctor" in program.said
     with EmbeddedServer(folder) as server:
         goes_on(Shell(server.url, many.parent), server.url)

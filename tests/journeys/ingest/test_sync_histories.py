@@ -3,14 +3,11 @@
 import os
 import random
 import shutil
-import tempfile
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
 from semlex.proof.folders import age, write
-from tests.support.folders import TEMPORARY
 from tests.support.synchronised import CountingEmbedder, contents, counts, opened
 from tests.support.whole_collection import answers
 
@@ -90,17 +87,14 @@ def chunks_of(store, folder, state):
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_any_history_ends_as_a_new_index_of_the_folder(database_url, full):
+def test_any_history_ends_as_a_new_index_of_the_folder(database_url, tmp_path, full):
     for number in range(1_000 if full else 6):
         seed = random.randrange(2**32)
-        base = Path(tempfile.mkdtemp(prefix="semlex-test-", dir=TEMPORARY))
         try:
-            _try_history(database_url, base / "docs", number, seed)
+            _try_history(database_url, tmp_path / f"docs {number}", number, seed)
         except BaseException as error:
             error.add_note(f"seed {seed}")
             raise
-        finally:
-            shutil.rmtree(base)
 
 
 def _try_history(url, root, number, seed):
