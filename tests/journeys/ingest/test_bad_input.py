@@ -21,7 +21,6 @@ DIMENSIONS = 8
 # Planted in every refused row: none of these may stand in a message.
 SECRET = "zebra-" * 3 + "stripes"
 SECRET_NUMBER = 0.123456789
-
 # A NUL; a high and a low surrogate, half of a pair, a reversed one, a pair as two.
 SURROGATES = ("\ud800", "\udfff", "\ud83d tail", "\ude00\ud83d", "\ud83d\ude00")
 UNSTORABLE = [("nul", f"{SECRET}\0"), *(("lone_surrogate", SECRET + bad) for bad in SURROGATES)]

@@ -14,8 +14,6 @@ from tests.support.retrievers import opened
 
 MAX_DEPTH = 20  # instead of 256, all of which takes seconds
 OUTSIDE = "A zebra is nobody's business."  # stands outside the folder
-
-
 retriever = partial(opened, model="none", collection="places")
 
 
@@ -77,19 +75,14 @@ async def test_unreadable_files_are_reported_and_not_waited_for(database_url, fo
 @pytest.mark.slow
 async def test_folders_that_are_too_deep(database_url, folder, monkeypatch):
     monkeypatch.setattr(discovery, "MAX_DEPTH", MAX_DEPTH)
-    at = folder
-    for number in range(3 * MAX_DEPTH):
-        (at / "x.md").write_text(f"Depth {number}.\n")
-        at /= "d"
-        at.mkdir()
+    folder_with(folder, {f"{'d/' * depth}x.md": f"Depth {depth}.\n" for depth in range(3 * MAX_DEPTH)})
     report = await indexed(database_url, folder)
-    assert report.added == MAX_DEPTH + 2
     (problem,) = report.problems
-    assert (problem.code, problem.source_document.count("/")) == ("too_deep", MAX_DEPTH)
+    found = report.added, problem.code, problem.source_document.count("/")
+    assert found == (MAX_DEPTH + 2, "too_deep", MAX_DEPTH)
     # What the message says helps.
     report = await indexed(database_url, folder, folder / problem.source_document)
-    assert report.added == MAX_DEPTH + 1
-    assert len(report.problems) == 2
+    assert (report.added, len(report.problems)) == (MAX_DEPTH + 1, 2)
 
 
 def while_it_is_read(monkeypatch, changes, before=None):

@@ -18,7 +18,6 @@ from tests.support.retrievers import opened, sync_opened
 from tests.support.waiting import LIMIT
 
 pytestmark = pytest.mark.slow  # most of them
-
 WORD = "zyxwv"  # of every line, and of no document
 PAGES = {
     "keys.md": "# Keys\n\n## Rotation\n\nRotate a key every ninety days.\n\n## Storage\n\nKeys are in a vault.\n",
@@ -98,7 +97,7 @@ def test_a_batch_gets_the_lines_that_its_chunks_get_one_by_one(database_url, mon
     assert together.most_at_once == at_once
 
 
-def test_files_get_their_lines_when_they_are_indexed_and_once(database_url, folder):
+def test_files_get_their_lines_when_they_are_indexed_and_keep_them(database_url, folder):
     model = LineModel()
     with enriched(database_url, 32) as retriever:
         retriever.add_documents([Document("Not of this run.", id="other")])
@@ -123,24 +122,17 @@ def test_files_get_their_lines_when_they_are_indexed_and_once(database_url, fold
         retriever.sync(folder)
         assert len(found(retriever)) == 3
         assert retriever.documents.enrich(model, source="docs").written == 1
-        assert len(model.texts) == 6
-
-
-def test_cutting_again_and_another_model_keep_lines(database_url, folder):
-    model = LineModel()
-    with enriched(database_url, 32) as retriever:
-        retriever.index(folder, enrichment=model)
+        # Chunks keep their lines when they are split again, and with another embedding model.
         lines = found(retriever)
-    with sync_opened(database_url, 32) as retriever:
         report = retriever.documents.rechunk(chunk_tokens=17)
-        assert (report.changed, report.lines_kept, report.embedded) == (2, 4, 0)
+        assert (len(lines), report.changed, report.lines_kept, report.embedded) == (4, 2, 4, 0)
         assert found(retriever) == lines
         retriever.embeddings.change(HashEmbedder(48))
     with sync_opened(database_url, 48) as retriever:
         assert found(retriever) == lines
-        assert retriever.search(f"{line_about('x')}", top_k=1)[0].vector_score is not None
-        assert retriever.documents.enrich(model, dry_run=True).chunks == 0
-    assert len(model.texts) == 4
+        assert retriever.search(line_about("x"), top_k=1)[0].vector_score is not None
+        assert retriever.documents.enrich(model, source="docs", dry_run=True).chunks == 0
+    assert len(model.texts) == 6
 
 
 def test_documents_keep_their_line_until_they_change(database_url):
@@ -199,10 +191,10 @@ def test_a_model_that_is_down_is_an_error_before_anything_is_written(database_ur
             assert "secret" not in str(caught.value)
             assert stored(retriever) == []
         report = retriever.index(folder, enrichment=Enrichment(LineModel(fails), on_failure="plain"))
+        assert (report.added, report.chunks, len(stored(retriever))) == (2, 4, 4)
         lines = report.enrichment
-        assert (report.added, lines.chunks, lines.written, lines.failed, lines.left) == (2, 4, 0, 4, 0)
+        assert (lines.chunks, lines.written, lines.failed, lines.left) == (4, 0, 4, 0)
         assert lines.first_failure == "ZeroDivisionError"
-        assert len(stored(retriever)) == 4
 
 
 def test_a_failure_leaves_its_chunk_plain_and_the_next_run_asks_for_it_alone(database_url, folder, caplog):

@@ -9,7 +9,6 @@ import pytest
 from semlex.errors import ConfigurationError, EmbeddingsMissingError, ModelMismatchError, StoreError
 from semlex.ingest import run as file_run
 from semlex.ingest.indexer import Indexer
-from tests.support.databases import execute
 from tests.support.folders import folder_with
 from tests.support.job_clients import Blocking, reached
 from tests.support.retrievers import opened
@@ -20,8 +19,6 @@ PAGE = (
     "# Keys\n\nHow keys are kept.\n\n## Rotation\n\nRotate a key every ninety days, and revoke the old one.\n\n"
     "### By hand\n\nOpen the console and press the button.\n\n## Storage\n\nKeys are stored in a vault.\n"
 )
-
-
 FILES = 20
 retriever = partial(opened, model=64, collection="files")
 
@@ -106,21 +103,6 @@ async def test_two_first_runs_that_read_different_texts_leave_one_version(databa
         assert again.changed == 1
         words = {word for hit in await one.search("first second", top_k=100) for word in hit.content.split()}
         assert ("first" in words, "second" in words) == (False, True)
-
-
-@pytest.mark.slow
-async def test_large_collections_get_their_indexes(database_url, monkeypatch):
-    monkeypatch.setattr("semlex.store.indexes.choice.INDEX_FROM_ROWS", 500)
-    async with retriever(database_url) as opened:
-        texts = [f"text {number} about subject {number % 17}" for number in range(600)]
-        await opened.add_texts(texts[:400], ids=[f"t{n}" for n in range(400)])
-        count = "SELECT count(*) FROM pg_indexes WHERE schemaname = 'semlex' AND indexdef ~ 'USING (hnsw|gin)'"
-        assert execute(database_url, count) == [(0,)]
-        await opened.add_texts(texts[400:], ids=[f"t{n}" for n in range(400, 600)])
-        assert await opened.indexes.wait() == []
-        assert execute(database_url, count) == [(2,)]
-        assert len(await opened.search("subject 3", top_k=100)) == 100
-        assert await opened.indexes.create() == []
 
 
 @pytest.mark.parametrize("ending", ["error", "cancellation"])

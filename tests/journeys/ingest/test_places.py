@@ -24,7 +24,6 @@ PLACES = {
     "text.docx": ("signs_of_it", "", None),
     "pages.pdf": ("ferret", "p. 3", None),
 }
-
 # The passage that holds the word, if it spans more than one page or row.
 SPANS = {"book.xlsx": "sheet Prices, rows 3-6", "pages.pdf": "p. 1-3"}
 

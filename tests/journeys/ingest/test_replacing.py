@@ -27,8 +27,6 @@ PAGE = (
     "# Keys\n\n" + "How keys are kept in a vault. " * 8 + "\n\n"
     "## Rotation\n\n" + "Rotate a key every ninety days, and revoke the old one. " * 5 + "\n"
 )
-
-
 options = {"model": 16, "collection": "c"}
 
 

@@ -63,11 +63,7 @@ def test_three_syncs_at_once_of_a_folder_that_changes(database_url, tmp_path, fu
         assert counts.unchanged == len(folder.files()) == sum(astuple(counts))
 
 
-REWRITTEN = [f"# Page {number}\n\nNew words of the page." for number in range(6)]
-
-
-def rewrite(folder):
-    folder_with(folder, {f"{number}.md": f"{text}\n" for number, text in enumerate(REWRITTEN)})
+REWRITTEN = {f"{number}.md": f"# Page {number}\n\nNew words of the page." for number in range(6)}
 
 
 @pytest.mark.parametrize("ending", [signal.SIGCONT, signal.SIGKILL])
@@ -79,7 +75,7 @@ def test_a_run_that_stands_still_inside_a_transaction(database_url, folder, endi
     ):
         retriever.sync(folder)
         before = contents(retriever)
-        rewrite(folder)
+        folder_with(folder, REWRITTEN)
         with Program(stopping_client.main, database_url, folder, "writing") as client:
             client.until_stopped()
             with pytest.raises(StoreError, match=r"another transaction holds a lock .*pg_stat_activity shows it"):
@@ -89,7 +85,7 @@ def test_a_run_that_stands_still_inside_a_transaction(database_url, folder, endi
             code = client.ended()
             assert (client.said, code) == (("done\n", 0) if ending == signal.SIGCONT else ("", -signal.SIGKILL))
         retriever.sync(folder)
-        assert contents(retriever) == REWRITTEN
+        assert contents(retriever) == [*REWRITTEN.values()]
 
 
 def test_a_run_that_stands_still_while_it_reads_is_in_nobodys_way(database_url, folder):
@@ -97,12 +93,12 @@ def test_a_run_that_stands_still_while_it_reads_is_in_nobodys_way(database_url, 
         with Program(stopping_client.main, database_url, folder, "reading") as client:
             client.until_stopped()
             assert retriever.sync(folder).done.added == 6
-            rewrite(folder)
+            folder_with(folder, REWRITTEN)
             assert retriever.sync(folder).done.changed == 6
             client.send(signal.SIGCONT)
             assert (client.ended(), client.said) == (0, "done\n")
         assert retriever.sync(folder).run.failed == 0
-        assert contents(retriever) == REWRITTEN
+        assert contents(retriever) == [*REWRITTEN.values()]
 
 
 async def test_a_reader_that_stands_still_costs_its_file(database_url, folder, monkeypatch):
@@ -136,7 +132,6 @@ INDEX = ("index", "many", "-c", "ended", "--model", "none")
 
 @pytest.fixture
 def many(tmp_path):
-    """A folder that is written in several batches."""
     text = "\n\n".join(f"## Section {section}\n\n{'A word of the text. ' * 10}" for section in range(3))
     return folder_with(tmp_path / "many", {f"{number:04}.md": f"# Page {number}\n\n{text}" for number in range(FILES)})
 

@@ -28,7 +28,6 @@ def report_of(*, added=0, problems=()):
 
 @pytest.fixture
 def docs(tmp_path):
-    """A folder with one page."""
     return folder_with(tmp_path / "docs", {"a.md": "# A\n\nA banana.\n"})
 
 
@@ -41,8 +40,7 @@ async def test_what_changes_is_found(database_url, docs, poll):
     async with opened(database_url) as store, aclosing(store.watch(docs, poll=poll)) as reports:
         first = await following(reports)
         assert (first.done.added, first.watched_by) == (1, "polling" if poll else "events")
-        (docs / "b.md").write_text("# B\n\nA shutter.\n", encoding="utf-8")
-        (docs / ".hidden.md").write_text("nobody reads this", encoding="utf-8")
+        folder_with(docs, {"b.md": "# B\n\nA shutter.\n", ".hidden.md": "nobody reads this"})
         assert (await following(reports)).done.added == 1
         assert (await store.search("shutter", 1, mode="keyword"))[0].source_document == "b.md"
         (docs / "c.md").write_text("c", encoding="utf-8")
