@@ -1,4 +1,4 @@
-"""What functions of the product are given and return, while they work as before."""
+"""What functions of the product are given and return and what happens before them, while they work as before."""
 
 import inspect
 from functools import wraps
@@ -35,3 +35,17 @@ def results_of(patch, owner, name):
 
     patch.setattr(owner, name, noted)
     return results
+
+
+def before_calls(patch, owner, name, *deeds):
+    """Does one of these deeds before each call of a function or coroutine function; returns those that are left."""
+    real, left = getattr(owner, name), list(deeds)
+
+    @wraps(real)
+    def late(*arguments, **options):
+        if left:
+            left.pop(0)()
+        return real(*arguments, **options)
+
+    patch.setattr(owner, name, late)
+    return left

@@ -204,7 +204,7 @@ BAD_VECTORS = {
 }
 
 
-def test_unusable_vectors(store):
+def test_unusable_vectors_and_those_of_another_shape_or_dimension(store):
     documents = [Document(SECRET, id="row-zero"), Document(SECRET, id="row-one")]
     for kind, (bad, code) in BAD_VECTORS.items():
         rows = [bad, bad]
@@ -218,9 +218,6 @@ def test_unusable_vectors(store):
             assert (error.errors[0].row, error.errors[0].id, error.errors[0].field) == (1, "row-one", "embedding")
         for search in (partial(store.search), partial(store.search, "first", mode="vector")):
             assert [one.row for one in refusal(partial(search, vector=bad)).errors] == [-1], kind
-
-
-def test_vectors_of_another_shape_or_dimension(store):
     for shape in ((), (0,), (DIMENSIONS,), (1, 0), (1, 1, DIMENSIONS)):
         array = np.ones(shape, dtype=np.float32)
         error = refusal(partial(store.add_documents, [Document(SECRET)], array))

@@ -12,6 +12,7 @@ from semlex.testing import HashEmbedder
 from tests.support.databases import execute
 from tests.support.folders import folder_with
 from tests.support.retrievers import sync_opened
+from tests.support.spies import before_calls
 
 LOADER, RULES = MarkdownLoader.version, document_chunks.RULES_VERSION
 
@@ -48,15 +49,11 @@ def test_a_run_that_stores_nothing_settles_nothing(database_url, docs):
 
 
 def test_of_two_first_runs_one_decides(database_url, docs, monkeypatch):
-    read = file_run.prepare_file
-
-    def late(*arguments, **options):
-        monkeypatch.setattr(file_run, "prepare_file", read)
+    def index():
         with sync_opened(database_url) as other:
             other.index(docs, chunk_tokens=100)
-        return read(*arguments, **options)
 
-    monkeypatch.setattr(file_run, "prepare_file", late)
+    before_calls(monkeypatch, file_run, "prepare_file", index)
     with sync_opened(database_url) as retriever:
         with pytest.raises(ConfigurationError, match=r"another run .* chunk_tokens=100"):
             retriever.index(docs, chunk_tokens=300)

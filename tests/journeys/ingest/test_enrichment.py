@@ -179,9 +179,14 @@ def test_costs_are_estimated_and_another_text_or_model_gets_another_line(databas
         assert {titles for titles, _ in other.asked[1:]} == titles
 
 
-def test_a_model_that_is_down_is_an_error_before_anything_is_written(database_url, folder):
+def test_a_model_that_is_down_is_an_error_and_one_failure_leaves_its_chunk_plain(database_url, folder, caplog):
     def fails(_):
         raise ZeroDivisionError("a secret text")
+
+    def fails_on_fruit(text):
+        if "cherry" in text:
+            raise ValueError(text)
+        return line_about(text)
 
     message = "no descriptions are written: ZeroDivisionError; on_failure='plain' stores"
     with enriched(database_url, "none") as retriever:
@@ -195,20 +200,12 @@ def test_a_model_that_is_down_is_an_error_before_anything_is_written(database_ur
         lines = report.enrichment
         assert (lines.chunks, lines.written, lines.failed, lines.left) == (4, 0, 4, 0)
         assert lines.first_failure == "ZeroDivisionError"
-
-
-def test_a_failure_leaves_its_chunk_plain_and_the_next_run_asks_for_it_alone(database_url, folder, caplog):
-    def fails_on_fruit(text):
-        if "cherry" in text:
-            raise ValueError(text)
-        return line_about(text)
-
-    with enriched(database_url, 16) as retriever:
+    with enriched(database_url, 16, collection="one") as retriever:
         lines = retriever.index(folder, enrichment=LineModel(fails_on_fruit)).enrichment
         assert (lines.written, lines.failed, lines.first_failure) == (3, 1, "ValueError")
         assert len(found(retriever)) == 3
         assert retriever.embeddings.fill() == 0
-        again = LineModel()
+        again = LineModel()  # is asked for the chunk without a line alone
         retriever.documents.enrich(again)
         assert again.texts == ["## Cherries\n\nA cherry is red."]
         retriever.add_documents([Document("One more cherry.", id="c")], enrichment=LineModel(fails_on_fruit))

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import shutil
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from itertools import pairwise, product
 
@@ -16,7 +15,7 @@ from semlex.ingest.files import discovery, roots
 from semlex.ingest.progress import DocumentName, MovedDocument, SyncCounts
 from semlex.proof.folders import age, write
 from tests.support import retrievers
-from tests.support.spies import calls_of
+from tests.support.spies import before_calls, calls_of
 from tests.support.synchronised import contents, counts, opened
 from tests.support.waiting import eventually, waiting
 
@@ -259,14 +258,8 @@ def test_a_folder_that_cannot_be_read_keeps_its_documents(store, handbook, monke
 
 
 def test_a_file_or_a_folder_that_vanishes_during_a_sync(store, handbook, monkeypatch):
-    original = sync.SyncRun._move
-    deeds = [(handbook / "keys.md").unlink, lambda: shutil.rmtree(handbook)]
-
-    async def late(*arguments):
-        deeds.pop(0)()
-        return await original(*arguments)
-
-    monkeypatch.setattr(sync.SyncRun, "_move", late)
+    deeds = (handbook / "keys.md").unlink, lambda: shutil.rmtree(handbook)
+    before_calls(monkeypatch, sync.SyncRun, "_move", *deeds)
     report = store.sync(handbook)
     assert (report.differs, report.plan.counts(), report.done) == (True, SyncCounts(added=3), SyncCounts(added=2))
     assert [one.code for one in report.run.problems] == ["missing"]
@@ -274,26 +267,3 @@ def test_a_file_or_a_folder_that_vanishes_during_a_sync(store, handbook, monkeyp
     with pytest.raises(ConfigurationError, match="was removed meanwhile"):
         store.sync(handbook)
     assert store.count() == 2
-
-
-@pytest.mark.slow
-def test_two_syncs_at_once(database_url, handbook):
-    def run(_):
-        with opened(database_url) as retriever:
-            retriever.sync(handbook)
-
-    def both():
-        with ThreadPoolExecutor(2) as threads:
-            assert len(list(threads.map(run, range(2)))) == 2
-
-    both()
-    for number in range(3):
-        (handbook / ("keys.md" if number == 0 else f"{number - 1}.md")).rename(handbook / f"{number}.md")
-        write(handbook / "start.md", f"# Start\n\nOpen the shutter {number} times.\n")
-        (handbook / "guide" / "end.md").unlink()
-        write(handbook / "guide" / "end.md", f"# End\n\nPark at {number}.\n")
-        both()
-    with opened(database_url) as kept, opened(database_url, "new") as new:
-        new.index(handbook)
-        assert contents(kept) == contents(new)
-        assert kept.sync(handbook).plan.counts() == SyncCounts(unchanged=3)

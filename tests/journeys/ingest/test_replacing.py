@@ -20,6 +20,7 @@ from tests.support.databases import execute
 from tests.support.folders import folder_with
 from tests.support.properties import examples
 from tests.support.retrievers import opened, sync_opened
+from tests.support.spies import before_calls
 from tests.support.whole_collection import count_faults
 
 # Sections that are long enough to be chunks of their own.
@@ -136,18 +137,6 @@ async def test_two_writers_of_an_indexed_chunk_and_of_its_file(database_url, pag
         assert count_faults(connection, "c") == {}
 
 
-class Meanwhile(HashEmbedder):
-    """Lets another writer come between the look at what is stored and the write."""
-
-    deed = None
-
-    def embed_documents(self, texts):
-        deed, self.deed = self.deed, None
-        if deed is not None:
-            deed()
-        return super().embed_documents(texts)
-
-
 DEEDS = [
     # By arrays or by COPY in turn; with --full each in both ways.
     pytest.param(way, deed, rows, marks=() if (number + (rows == 0)) % 2 else pytest.mark.full)
@@ -160,7 +149,7 @@ DEEDS = [
 async def test_a_text_whose_vector_another_writer_takes_meanwhile_is_embedded_again(
     database_url, page, way, deed, small_batch_rows
 ):
-    embedder = Meanwhile(16)
+    embedder = HashEmbedder(16)
     bulk = BulkIngestConfig(small_batch_rows=small_batch_rows)
     cut = {"chunk_tokens": 200, "overlap_tokens": 0}
     async with opened(database_url, embedder, collection="c", bulk=bulk) as store:
@@ -176,13 +165,14 @@ async def test_a_text_whose_vector_another_writer_takes_meanwhile_is_embedded_ag
                 "deletes": lambda: other.delete(victims),
                 "forgets": lambda: other.delete([*every, *victims]),
             }
-            embedder.deed = deeds[deed]
+            # Between the look at what is stored and the write.
+            left = before_calls(pytest.MonkeyPatch(), embedder, "embed_documents", deeds[deed])
             if way == "index":
                 page.write_text(PAGE + "\n## More\n\n" + "More of it. " * 12)
                 await store.index(page, **cut)
             else:
                 await store.add_documents([*added, Document("new", {}, "new")], on_duplicate=way)
-            assert embedder.deed is None
+            assert left == []
             kept = {chunk.id: chunk for chunk in await store.get([*victims, *(["new"] if way != "index" else [])])}
     assert len(kept) == len(victims) + (way != "index")
     if not (way == "skip" and deed == "changes"):

@@ -11,6 +11,7 @@ from semlex.ingest.files.roots import plan_places
 from semlex.types.documents import Document
 from tests.support.folders import folder_with
 from tests.support.retrievers import sync_opened
+from tests.support.spies import before_calls
 
 
 @pytest.fixture
@@ -123,15 +124,12 @@ def test_two_processes_make_one_source(database_url, handbook):
 )
 def test_a_source_that_appears_above_or_below_meanwhile(store, handbook, monkeypatch, roots, told):
     mine, others = (handbook / part for part in roots)
-    found = file_run.list_files
 
-    def late(*arguments):
-        monkeypatch.setattr(file_run, "list_files", found)
+    def index():
         with sync_opened(store.asynchronous._resources.server.db_url or "") as other:
             other.index(others)
-        return found(*arguments)
 
-    monkeypatch.setattr(file_run, "list_files", late)
+    before_calls(monkeypatch, file_run, "list_files", index)
     with pytest.raises(ConfigurationError, match=told):
         store.index(mine)
     (source,) = store.documents.sources()
