@@ -2,6 +2,7 @@
 
 import json
 from itertools import product
+from types import SimpleNamespace
 
 import pytest
 
@@ -205,21 +206,11 @@ BAD = {
 }
 
 
-class Plums:
-    """Makes what cannot be stored."""
-
-    name = "plums"
-    suffixes = ("plums",)
-    version = 1
-
-    def load(self, file, options):
-        return LoadedDocument("A bad plum\0 \ud800", metadata={"note": "\0"})
-
-
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(registry, "_registered", [])
-    register_loader(Plums())
+    plum = LoadedDocument("A bad plum\0 \ud800", metadata={"note": "\0"})  # which cannot be stored
+    register_loader(SimpleNamespace(name="plums", suffixes=("plums",), version=1, load=lambda *_: plum))
     return write(tmp_path, BAD)
 
 

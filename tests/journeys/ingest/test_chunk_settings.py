@@ -1,5 +1,7 @@
 """How texts are cut: nothing is cut again automatically, and everything is on request."""
 
+from unittest.mock import Mock
+
 import pytest
 
 from semlex import preview_chunks
@@ -33,11 +35,9 @@ def store(database_url, docs):
 
 
 def test_a_run_that_stores_nothing_settles_nothing(database_url, docs):
-    class Broken(HashEmbedder):
-        def embed_documents(self, texts):
-            raise ModelError("no room")
-
-    with sync_opened(database_url, Broken(8)) as retriever:
+    broken = HashEmbedder(8)
+    broken.embed_documents = Mock(side_effect=ModelError("no room"))
+    with sync_opened(database_url, broken) as retriever:
         for chunk_tokens in (300, 200):  # the second is not compared with the first
             with pytest.raises(ModelError, match="no room"):
                 retriever.index(docs, chunk_tokens=chunk_tokens)
@@ -123,14 +123,10 @@ def test_other_settings_cut_all_of_a_collection(store, docs, database_url):
 
 def test_a_run_that_was_ended_is_completed(store, docs, database_url, monkeypatch):
     monkeypatch.setattr("semlex.ingest.run.BATCH_CHUNKS", 1)
-    embed = [HashEmbedder.embed_documents]
-
-    def embed_once(*given):
-        return embed.pop()(*given)
-
+    fails_later = Mock(side_effect=[None, RuntimeError])
     with monkeypatch.context() as patched:
-        patched.setattr(HashEmbedder, "embed_documents", embed_once)
-        with pytest.raises(IndexError, match="pop from empty list"):
+        before_calls(patched, HashEmbedder, "embed_documents", fails_later, fails_later)
+        with pytest.raises(RuntimeError):
             store.documents.rechunk(chunk_tokens=60)
     assert len(cut_with(database_url)) == 2
     assert store.index(docs).outdated == 2

@@ -12,43 +12,30 @@ from tests.support.open_xml import docx, workbook
 from tests.support.retrievers import sync_opened
 
 LONG = "Filler words that say nothing at all. " * 3
-# File -> a word in it, the hit's place, and its line.
+# File -> its content, a word in it, the hit's place, and its line.
+CELLS = [{"cell_type": "markdown", "source": "nothing"}, {"cell_type": "code", "source": "a = 1\nlynx()"}]
+BOOK = workbook(Prices={3: ["name"], 4: ["pan"], 6: ["kettle"]}, Other={1: ["word"]})
+PAGES = pdf([[(12, f"Page one. {LONG}")], [(12, "Page two.")], [(12, "It is about a ferret.")]])
 PLACES = {
-    "guide.md": ("otter", "line 5", 4),
-    "code.py": ("badger", "line 2", 1),
-    "rows.csv": ("walrus", "row 5", 6),
-    "lines.jsonl": ("marmot", "row 3", 3),
-    "book.xlsx": ("kettle", "sheet Prices, row 6", None),
-    "cells.ipynb": ("lynx", "cell 2", None),
-    "page.html": ("heron", "", None),
-    "text.docx": ("signs_of_it", "", None),
-    "pages.pdf": ("ferret", "p. 3", None),
+    "guide.md": ("---\ntitle: Guide\n---\nFirst.\nAn otter.\n", "otter", "line 5", 4),
+    "code.py": ("one = 1\nbadger = 2\n", "badger", "line 2", 1),
+    "rows.csv": ('name,text\none,"two\nlines"\n\nthree,words\nfour,a walrus\n', "walrus", "row 5", 6),
+    "lines.jsonl": ('{"text": "one"}\n\n{"text": "a\\nmarmot"}\n', "marmot", "row 3", 3),
+    "book.xlsx": (BOOK, "kettle", "sheet Prices, row 6", None),
+    "cells.ipynb": (json.dumps({"cells": CELLS, "metadata": {}, "nbformat": 4}), "lynx", "cell 2", None),
+    "page.html": ("<h1>Birds</h1><p>One.</p><p>A heron.</p>", "heron", "", None),
+    "text.docx": (docx(), "signs_of_it", "", None),
+    "pages.pdf": (PAGES, "ferret", "p. 3", None),
 }
 # The passage that holds the word, if it spans more than one page or row.
 SPANS = {"book.xlsx": "sheet Prices, rows 3-6", "pages.pdf": "p. 1-3"}
 
 
-@pytest.fixture
-def folder(tmp_path):
-    cells = [{"cell_type": "markdown", "source": "nothing"}, {"cell_type": "code", "source": "a = 1\nlynx()"}]
-    texts = {
-        "guide.md": "---\ntitle: Guide\n---\nFirst.\nAn otter.\n",
-        "code.py": "one = 1\nbadger = 2\n",
-        "rows.csv": 'name,text\none,"two\nlines"\n\nthree,words\nfour,a walrus\n',
-        "lines.jsonl": '{"text": "one"}\n\n{"text": "a\\nmarmot"}\n',
-        "book.xlsx": workbook(Prices={3: ["name"], 4: ["pan"], 6: ["kettle"]}, Other={1: ["word"]}),
-        "cells.ipynb": json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}),
-        "page.html": "<h1>Birds</h1><p>One.</p><p>A heron.</p>",
-        "text.docx": docx(),
-        "pages.pdf": pdf([[(12, f"Page one. {LONG}")], [(12, "Page two.")], [(12, "It is about a ferret.")]]),
-    }
-    return folder_with(tmp_path / "places", texts)
-
-
-def test_every_output_has_the_place(shell, folder):
+def test_every_output_has_the_place(shell):
+    folder = folder_with(shell.folder / "places", {name: content for name, (content, *_) in PLACES.items()})
     with sync_opened(shell.environment["DATABASE_URL"]) as retriever:
         retriever.index(folder)
-        for name, (word, place, line) in PLACES.items():
+        for name, (_, word, place, line) in PLACES.items():
             [hit] = retriever.search(word, top_k=1, mode="keyword")
             assert (hit.source_document, hit.place, hit.line) == (name, place, line)
             location = f"{name}:{place[5:]}" if place.startswith("line ") else f"{name}, {place}" if place else name

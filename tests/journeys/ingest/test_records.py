@@ -50,11 +50,8 @@ async def test_a_row_is_found_by_its_text_and_by_its_fields(store, tmp_path, mon
 
 
 async def test_notebooks_chunks_and_front_matter(store, tmp_path):
-    wind = {"outputs": [{"output_type": "stream", "text": "fair wind"}]}
-    cells = [
-        {"cell_type": "markdown", "source": "# Ships\n\n## Sailing"},
-        {"cell_type": "code", "source": "hoist('mainsail')"} | wind,
-    ]
+    sailing = {"cell_type": "code", "source": "hoist()", "outputs": [{"output_type": "stream", "text": "fair wind"}]}
+    cells = [{"cell_type": "markdown", "source": "# Ships\n\n## Sailing"}, sailing]
     chunk = {"chunk_id": "c1", "source_document": "book.pdf", "chunk_text": "A banana is yellow.", "token_count": 5}
     files = {
         "ships.ipynb": json.dumps({"cells": cells, "metadata": {}, "nbformat": 4}),

@@ -5,6 +5,7 @@ import errno
 import signal
 import sys
 from contextlib import AbstractContextManager, aclosing
+from unittest.mock import AsyncMock
 
 import pytest
 import watchfiles
@@ -94,23 +95,14 @@ async def test_all_is_looked_at_from_time_to_time(database_url, docs, monkeypatc
 
 async def test_watching_goes_on_when_the_server_was_away(docs, caplog):
     lost, full = ConnectionFailedError("the server is gone"), StoreError("no space left", sqlstate="53100")
-    clock, outcomes = ManualClock(), [report_of(), lost, full, report_of(added=1)]
-    looked = []
-
-    async def look(paths, _):
-        looked.append(paths)
-        outcome = outcomes.pop(0)
-        if isinstance(outcome, Exception):
-            raise outcome
-        return outcome
-
+    clock, look = ManualClock(), AsyncMock(side_effect=[report_of(), lost, full, report_of(added=1)])
     async with aclosing(watch.watch([docs], look, poll=False, clock=clock)) as reports:
         await following(reports)
         (docs / "b.md").write_text("b", encoding="utf-8")
         task = asyncio.ensure_future(following(reports))
         await clock.passes_until(task.done, watch.LAST_PAUSE_SECONDS)
         assert len((await task).plan.added) == 1
-    assert looked == [[docs]] * 4
+    assert [call.args[0] for call in look.await_args_list] == [[docs]] * 4
     told = [record.getMessage().partition(";")[0] for record in caplog.records]
     assert told == ["still watching", "the server is back"]
 
