@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from itertools import product
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
@@ -64,14 +65,9 @@ def test_files(retriever, folder, extract):
     assert {hit.source_document for hit in retriever.search("words", filters="words == 66")} == {"b.md"}
     # Files that did not change are not asked about again; one that did is.
     (folder / "a.md").write_text("# A\n\nOne.\n", encoding="utf-8")
-    asked = []
-
-    def noted(document):
-        asked.append(document.id)
-        return words(document)
-
+    noted = Mock(side_effect=words)
     retriever.sync(folder, extract_metadata=noted)
-    assert asked == ["a.md"]
+    assert [call.args[0].id for call in noted.call_args_list] == ["a.md"]
     assert stored(retriever, "a.md") == [{"words": 3, "from": "a.md"}]
     # The function is called for each chunk: of new files, and of those that are cut again.
     retriever.delete(source="docs")

@@ -5,6 +5,7 @@ import os
 import shutil
 from contextlib import closing
 from itertools import pairwise, product
+from unittest.mock import AsyncMock
 
 import psycopg
 import pytest
@@ -162,9 +163,7 @@ async def test_a_vector_that_is_being_added_moves_along(database_url, handbook, 
 
 @pytest.mark.parametrize("sqlstate", ["0A000", "23505"])  # on distributed tables; if another run has made the new one
 def test_a_document_that_cannot_change_its_key_is_read_again(store, handbook, monkeypatch, sqlstate):
-    async def refused(*_, **__):
-        raise StoreError("not supported", sqlstate=sqlstate)
-
+    refused = AsyncMock(side_effect=StoreError("not supported", sqlstate=sqlstate))
     monkeypatch.setattr(sync, "move_documents", refused)
     store.index(handbook)
     (handbook / "keys.md").rename(handbook / "locks.md")

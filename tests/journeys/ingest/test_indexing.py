@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from functools import partial
+from itertools import accumulate
 
 import pytest
 
@@ -96,11 +97,9 @@ async def test_two_first_runs_that_read_different_texts_leave_one_version(databa
         page.write_text("# Keys\n\n" + "The second text differs. " * 200, encoding="utf-8")
         await other.index(page, chunk_tokens=400, overlap_tokens=0)
         waiting.may_go_on.set()
-        report = await slow
         # Whoever wrote last has replaced the other's chunks, so that a later run sees whether the file is another.
-        assert await one.count() == report.chunks
-        again = await one.index(page, chunk_tokens=400, overlap_tokens=0)
-        assert again.changed == 1
+        assert (await slow).chunks == await one.count()
+        assert (await one.index(page, chunk_tokens=400, overlap_tokens=0)).changed == 1
         words = {word for hit in await one.search("first second", top_k=100) for word in hit.content.split()}
         assert ("first" in words, "second" in words) == (False, True)
 
@@ -148,55 +147,42 @@ async def test_a_run_that_ends_early_leaves_nobody_reading(database_url, pages, 
         let_go.set()
         with pytest.raises(StoreError if ending == "error" else asyncio.CancelledError):
             await run
-        assert begun == ended
-        assert len(ended) == 11
+        assert (begun, len(ended)) == (ended, 11)
         assert asyncio.all_tasks() == before
-
-
-# --- stages at work at the same time, a bounded way ahead of each other -----------------------------------------------
-
-
-class Held:
-    """Lets nothing be written until it is let go, and sees how far the other stages have come."""
-
-    def __init__(self, monkeypatch):
-        self.let_go, self.reached = asyncio.Event(), asyncio.Event()
-        self.prepared, self.written, self.most_ahead = [], 0, 0
-        write, prepare = Indexer.write_batch, file_run.prepare_file
-
-        async def held(indexer, *arguments):
-            self.reached.set()
-            await self.let_go.wait()
-            await write(indexer, *arguments)
-            self.written += 1  # a batch is a file here
-
-        def seen(file, *arguments, **options):
-            self.prepared.append(file.uri)
-            self.most_ahead = max(self.most_ahead, len(self.prepared) - self.written)
-            return prepare(file, *arguments, **options)
-
-        monkeypatch.setattr(Indexer, "write_batch", held)
-        monkeypatch.setattr(file_run, "prepare_file", seen)
 
 
 @pytest.mark.parametrize(("bytes_ahead", "most_ahead"), [(None, 4), (0, 1)])
 async def test_while_one_batch_is_written_others_are_embedded_and_read_up_to_a_bound(
     database_url, pages, monkeypatch, bytes_ahead, most_ahead
 ):
+    reached, let_go, steps = asyncio.Event(), asyncio.Event(), []  # a file that was read is 1, a batch of one file -1
+    write, prepare = Indexer.write_batch, file_run.prepare_file
+
+    async def held(*arguments):
+        reached.set()
+        await let_go.wait()
+        await write(*arguments)
+        steps.append(-1)
+
+    def seen(*arguments, **options):
+        steps.append(1)
+        return prepare(*arguments, **options)
+
+    monkeypatch.setattr(Indexer, "write_batch", held)
+    monkeypatch.setattr(file_run, "prepare_file", seen)
     monkeypatch.setattr(file_run, "BATCH_CHUNKS", 1)
     if bytes_ahead is not None:
         monkeypatch.setattr(file_run, "MAX_BYTES_AHEAD", bytes_ahead)
     monkeypatch.setattr(CountingEmbedder, "texts", 0)
-    held = Held(monkeypatch)
     async with opened(database_url, CountingEmbedder(8)) as store:
         run = asyncio.create_task(store.index(pages))
-        await held.reached.wait()
+        await reached.wait()
         if bytes_ahead is None:
             # One is being written, one waits with its vector, and so on back to the file that waits to be compared.
-            await eventually(lambda: CountingEmbedder.texts >= 2 and len(held.prepared) >= 4)
-        held.let_go.set()
+            await eventually(lambda: CountingEmbedder.texts >= 2 and len(steps) >= 4)
+        let_go.set()
         report = await run
-        assert held.most_ahead == most_ahead
+        assert max(accumulate(steps)) == most_ahead
         assert (report.added, report.embedded, CountingEmbedder.texts) == (FILES, FILES, FILES)
         assert set(report.stage_seconds) == {"read", "compare", "embed", "write"}
 

@@ -89,12 +89,7 @@ def chunks_of(store, folder, state):
 @pytest.mark.timeout(3600)
 def test_any_history_ends_as_a_new_index_of_the_folder(database_url, tmp_path, full):
     for number in range(1_000 if full else 6):
-        seed = random.randrange(2**32)
-        try:
-            _try_history(database_url, tmp_path / f"docs {number}", number, seed)
-        except BaseException as error:
-            error.add_note(f"seed {seed}")
-            raise
+        _try_history(database_url, tmp_path / f"docs {number}", number, random.randrange(2**32))
 
 
 def _try_history(url, root, number, seed):
