@@ -2,7 +2,6 @@
 
 import os
 import socket
-from functools import partial
 
 import pytest
 
@@ -13,15 +12,14 @@ from tests.support.retrievers import opened
 
 MAX_DEPTH = 20  # instead of 256, all of which takes seconds
 OUTSIDE = "A zebra is nobody's business."  # stands outside the folder
-retriever = partial(opened, model="none", collection="places")
 
 
 async def indexed(url, *paths):
     """The report of a run, once it is known that the good file was stored, and nothing from outside."""
-    async with retriever(url) as opened:
-        report = await opened.index(*paths)
-        assert [hit.source_document for hit in await opened.search("apple")] == ["good.md"]
-        assert not await opened.search("zebra")
+    async with opened(url, "none") as store:
+        report = await store.index(*paths)
+        assert [hit.source_document for hit in await store.search("apple")] == ["good.md"]
+        assert not await store.search("zebra")
     assert report.failed == len(report.problems)
     return report
 
@@ -120,9 +118,9 @@ async def test_a_file_that_grows_while_it_is_read_is_read_again_by_the_next_run(
     assert codes(await indexed(database_url, folder)) == {}
     monkeypatch.undo()
     growing.write_text("A cherry.\n")
-    async with retriever(database_url) as opened:
-        assert (await opened.index(folder)).changed == 1
-        assert [hit.content for hit in await opened.search("cherry pear plum")] == ["A cherry."]
+    async with opened(database_url, "none") as store:
+        assert (await store.index(folder)).changed == 1
+        assert [hit.content for hit in await store.search("cherry pear plum")] == ["A cherry."]
 
 
 @pytest.mark.slow

@@ -111,8 +111,7 @@ def test_the_command_line_names_fields_and_tells_what_it_skipped(shell):
     assert "skipped: 1 .bin, 1 .log, 1 by .gitignore, 1 generated (_build/)" in " ".join(done.stderr.split())
     found = json.loads(shell("search", "kettle", "--json").stdout.splitlines()[0])
     assert found["content"] == "Boils water, quickly\n\nKettle"
-    report = json.loads(shell("index", "shop", *options, "--json").stdout)
-    assert report["skipped"]["format"] == {".bin": 1, ".log": 1}
+    assert json.loads(shell("index", "shop", *options, "--json").stdout)["skipped"]["format"] == {".bin": 1, ".log": 1}
 
 
 async def test_pages_are_found_and_filtered_by(store, tmp_path):

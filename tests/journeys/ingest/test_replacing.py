@@ -200,8 +200,7 @@ class Store(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp(prefix="semlex-model-"))
         self.store = sync_opened(self.url, bulk=BulkIngestConfig(small_batch_rows=small), **options)
         self.store.initialize()
-        self.expected = {}
-        self.files = {}
+        self.expected, self.files = {}, {}
 
     @rule(texts=st.dictionaries(OWN_IDS, TEXTS, min_size=1), skip=st.booleans())
     def add(self, texts, skip):
@@ -245,9 +244,8 @@ class Store(RuleBasedStateMachine):
         (self.folder / name).write_text(text)
         report = self.store.index(self.folder / name, chunk_tokens=20, overlap_tokens=0)
         before, owned = self.files.get(name, ("", set()))
-        unchanged = before == text
-        assert (report.failed, report.unchanged) == (0, int(unchanged))
-        if unchanged:
+        assert (report.failed, report.unchanged) == (0, int(before == text))
+        if before == text:
             return
         for chunk_id in owned:
             self.expected.pop(chunk_id, None)
