@@ -1,4 +1,4 @@
-"""What functions of the product are given and return and what happens before them, while they work as before."""
+"""Notes what functions of the product are given and return, or does something before their calls."""
 
 import inspect
 from functools import wraps
