@@ -178,15 +178,19 @@ class Page:
         """Lets the page do what it has begun, and draw it."""
         self.value("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
-    def press(self, key):
-        name, code, text = KEYS.get(key, (f"Key{key.upper()}", ord(key[0].upper()), key))
-        shared = {"key": key, "code": name, "windowsVirtualKeyCode": code}
-        self.ask("Input.dispatchKeyEvent", type="keyDown", **shared, **({"text": text} if text else {}))
-        self.ask("Input.dispatchKeyEvent", type="keyUp", **shared)
+    def press(self, *keys):
+        for key in keys:
+            name, code, text = KEYS.get(key, (f"Key{key.upper()}", ord(key[0].upper()), key))
+            shared = {"key": key, "code": name, "windowsVirtualKeyCode": code}
+            self.ask("Input.dispatchKeyEvent", type="keyDown", **shared, **({"text": text} if text else {}))
+            self.ask("Input.dispatchKeyEvent", type="keyUp", **shared)
 
-    def write(self, text):
-        """Puts a text where the focus is."""
+    def enter(self, text, field=None):
+        """Writes a text where the focus is, or in place of the text of a field, and presses Enter."""
+        if field is not None:
+            self.value(f"(() => {{ const it = document.getElementById('{field}'); it.focus(); it.select(); }})()")
         self.ask("Input.insertText", text=text)
+        self.press("Enter")
 
     def tree(self):
         """What programs for the blind see: role and name of everything that is not hidden."""

@@ -12,7 +12,7 @@ import httpx2
 from anyio.from_thread import start_blocking_portal
 from fastapi import FastAPI
 
-from semlex import Client
+from semlex import Client, SyncClient
 from semlex.clock import SYSTEM
 from semlex.server.addresses import bound_socket
 from semlex.server.app import Server, config_of, create_app
@@ -62,10 +62,30 @@ class Served:
     async def post(self, path, body, **options):
         return await self.http.post(path, json=body, **options)
 
+    async def changed(self, url=None, **given):
+        """Whether other settings are used from now on."""
+        self.source.next = settings_for(url, **given)
+        return await self.state.reload()
+
 
 def settings_for(url=None, **given):
     values = {"database_url": url, "collection": COLLECTION, "embedding_model": "none", **given}
     return Settings(**values, origins=dict.fromkeys(values, "argument"))
+
+
+def app_of(**options):
+    """The application, which serves nothing yet."""
+    return create_app(ServeOptions(**options), FixedSettings(settings_for()))
+
+
+def client_of(url):
+    """A client with hashed vectors and without reranking."""
+    return Client(url, HashEmbedder(), use_reranking=False)
+
+
+def sync_client_of(url):
+    """The same for ``with``."""
+    return SyncClient(url, HashEmbedder(), use_reranking=False)
 
 
 def bearer(secret):
@@ -135,8 +155,7 @@ def below_a_path(app, path):
 
 @asynccontextmanager
 async def _served(url, **options):
-    made = Client(url, embedding_model=HashEmbedder(), use_reranking=False)
-    async with made as client, on_a_port(client, **options) as served:
+    async with client_of(url) as client, on_a_port(client, **options) as served:
         yield served.address
 
 

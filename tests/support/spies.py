@@ -1,7 +1,7 @@
-"""Notes what functions of the product are given and return, or does something before their calls."""
+"""Notes what functions of the product are given and return, or does something before or instead of their calls."""
 
 import inspect
-from functools import wraps
+from functools import partial, wraps
 
 
 def calls_of(patch, owner, name):
@@ -49,3 +49,12 @@ def before_calls(patch, owner, name, *deeds):
 
     patch.setattr(owner, name, late)
     return left
+
+
+def fail_first(patch, owner, name, *errors):
+    """Makes a function or coroutine function raise these errors, one a call, before it works again."""
+
+    def failing(error):
+        raise error
+
+    before_calls(patch, owner, name, *(partial(failing, error) for error in errors))

@@ -4,16 +4,13 @@ from contextlib import contextmanager
 
 import pytest
 
-from semlex import Document, SyncClient
-from semlex.testing import HashEmbedder
+from semlex import Document
 from tests.support.browser import browser_of, required_executable
 from tests.support.folders import DATA
-from tests.support.http_server import COLLECTION, in_a_thread
+from tests.support.http_server import COLLECTION, in_a_thread, sync_client_of
 from tests.support.shown import Shown
 
-TWINS = [
-    Document("Keys of the twin vaults are rotated.", id=f"twin-{n}", metadata={"year": 2020 + n}) for n in range(6)
-]
+TWINS = [Document("Keys of the twin vaults are rotated.", {"year": 2020 + n}, id=f"twin-{n}") for n in range(6)]
 
 
 @pytest.fixture(scope="session")
@@ -31,10 +28,9 @@ def judged_folder(tmp_path_factory):
 def handbook_url(new_database):
     """A database whose collection holds some pages of a manual, and six documents with one text."""
     url = new_database()
-    with SyncClient(url, embedding_model=HashEmbedder(), use_reranking=False) as client:
-        collection = client.collection(COLLECTION)
-        collection.index(DATA / "pages")
-        collection.add_documents(TWINS)
+    with sync_client_of(url) as client:
+        client.collection(COLLECTION).index(DATA / "pages")
+        client.collection(COLLECTION).add_documents(TWINS)
     return url
 
 

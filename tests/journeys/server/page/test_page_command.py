@@ -4,6 +4,7 @@ import re
 import signal
 import sys
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import httpx2
 import pytest
@@ -23,23 +24,20 @@ def running(shell, *arguments):
     browser.chmod(0o755)
     with shell.start(*arguments, BROWSER=str(browser), DISPLAY=":0") as process:
         said = ""
-        for line in process.stderr:
+        while not (found := re.search(r"the page: (http://127\.0\.0\.1:\d+/\S*)", said)):
+            line = process.stderr.readline()
+            assert line, said
             said += line
-            if (found := re.search(r"the page: (http://127\.0\.0\.1:\d+/\S*)", line)) is not None:
-                break
-        else:
-            pytest.fail(said)
         yield process, found[1]
 
 
 def test_ui_serves_the_page_until_it_is_interrupted(shell):
     shell("index", "docs")
     with running(shell, "ui", "--judgements", "judged") as (process, address):
-        base = address.rstrip("/")
-        assert "#" not in base
-        assert "semlex" in httpx2.get(f"{base}/").text
-        assert httpx2.get(f"{base}/v1/page").json()["stores"] is True
-        assert httpx2.post(f"{base}/v1/search", json={"query": "key"}).json()["hits"]
+        assert "#" not in address
+        assert "semlex" in httpx2.get(address).text
+        assert httpx2.get(f"{address}v1/page").json()["stores"] is True
+        assert httpx2.post(f"{address}v1/search", json={"query": "key"}).json()["hits"]
         process.send_signal(signal.SIGINT)
         _, said = process.communicate()
         assert (process.returncode, "Traceback" in said) == (130, False)
@@ -48,12 +46,10 @@ def test_ui_serves_the_page_until_it_is_interrupted(shell):
 
 def test_ui_only_reads_unless_a_folder_for_judgements_is_given(shell, monkeypatch):
     served = []
-    parts = (lambda options, *_: served.append(options)), ServeOptions
-    monkeypatch.setattr(command, "server_parts", lambda _: parts)
+    monkeypatch.setattr(command, "server_parts", lambda _: (lambda options, *_: served.append(options), ServeOptions))
     monkeypatch.setattr(observability, "log_to_stderr", lambda *_, **__: None)
-    shell("ui")
-    shell("ui", "--judgements", "judged")
-    shell("ui", "--rights", "admin")
+    for options in ((), ("--judgements", "judged"), ("--rights", "admin")):
+        shell("ui", *options)
     folder = shell.folder / "judged"
     assert [(one.rights, one.judgements) for one in served] == [("read", None), ("write", folder), ("admin", None)]
 
@@ -67,17 +63,13 @@ def test_a_folder_that_was_tried_is_opened_with_its_question(shell):
 
 
 def test_a_browser_is_opened_for_somebody_who_looks(monkeypatch):
-    class Terminal:
-        def isatty(self):
-            return True
-
     for name in command.DISPLAYS:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setenv("DISPLAY", ":0")
     assert not command.can_open()
-    monkeypatch.setattr(sys, "stdin", Terminal())
-    monkeypatch.setattr(sys, "stderr", Terminal())
+    for name in ("stdin", "stderr"):
+        monkeypatch.setattr(sys, name, SimpleNamespace(isatty=lambda: True))
     assert command.can_open()
     monkeypatch.delenv("DISPLAY")
     assert not command.can_open()

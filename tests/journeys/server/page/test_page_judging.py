@@ -22,16 +22,12 @@ def test_hits_are_judged_with_one_key_and_eval_reads_them(shown, judged_folder, 
     judged = judged_folder / COLLECTION
     for question in ("how do I rotate keys", "rotated keys of the vaults"):
         with shown.asking(question) as page:
-            page.press("j")
             ids = order(page)
-            for key, moves in (("3", "j"), ("0", "j"), ("2", "j"), ("1", "k")):
-                page.press(key)
-                page.press(moves)
+            page.press("j", "3", "j", "0", "j", "2", "j", "1", "k")
             page.wait(f"({PRESSED}).slice(0, 4).join() === '3,0,2,1'")
             page.press("Delete")  # the third
             page.wait(f"({PRESSED}).slice(0, 4).join() === '3,0,-1,1'")
-            page.wait("document.querySelector('.judging pre') !== null")
-            said = page.value("document.querySelector('.judging pre').innerText")
+            said = page.wait("document.querySelector('.judging pre')?.innerText")
             assert said == f"semlex eval run {judged} --collection {COLLECTION}"
         found = read_judged_set(judged)
         query = next(name for name, text in found.queries.items() if text == question)
@@ -49,11 +45,8 @@ def test_without_a_folder_the_files_are_downloaded(handbook_url, browser, tmp_pa
     with shown_of(browser, handbook_url) as shown:
         with shown.asking("how do I  rotate keys") as page:
             page.ask("Page.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
-            page.press("j")
             ids = order(page)
-            page.press("2")
-            page.press("j")
-            page.press("0")
+            page.press("j", "2", "j", "0")
             for name in ("queries.tsv", "qrels.tsv"):
                 page.wait("document.querySelectorAll('.judging button').length === 2")
                 click(page, ".judging button", name)
@@ -63,20 +56,12 @@ def test_without_a_folder_the_files_are_downloaded(handbook_url, browser, tmp_pa
         assert found.judgements == {"q1": {ids[0]: 2, ids[1]: 0}}
 
 
-def ask(page, question):
-    page.value("(() => { const it = document.getElementById('question'); it.focus(); it.select(); })()")
-    page.write(question)
-    page.press("Enter")
-
-
 def test_the_last_of_two_quick_judgements_is_kept(shown, judged_folder):
     with shown.asking("keys judged twice") as page:
         page.wait("document.querySelector('.judging p') !== null")
         hold(page, "v1/judgements")
-        page.press("j")
         first = order(page)[0]
-        for key in ("3", "0"):
-            page.press(key)
+        page.press("j", "3", "0")
         for _ in range(2):  # the later one first, if both were sent
             release(page)
         page.wait(f"({PRESSED})[0] === 0 && document.querySelector('#status').textContent.includes('0, no answer')")
@@ -92,15 +77,13 @@ def test_the_last_of_two_quick_judgements_is_kept(shown, judged_folder):
 
 def test_late_judgements_of_an_older_question_are_not_shown(shown, judged_folder):
     with shown.asking("vaults of the keys") as page:
-        page.press("j")
-        page.press("3")
+        page.press("j", "3")
         page.wait(f"({PRESSED})[0] === 3")
     with shown.at() as page:
         hold(page, "v1/judgements")
-        ask(page, "vaults of the keys")
-        page.wait(HAS_HITS)
-        page.wait("window.held.length === 1")
-        ask(page, "the keys of vaults")
+        page.enter("vaults of the keys", "question")
+        page.wait(f"{HAS_HITS} && window.held.length === 1")
+        page.enter("the keys of vaults", "question")
         page.wait("location.hash.includes('keys+of+vaults')")
         for _ in range(2):
             release(page)
@@ -121,7 +104,7 @@ def test_until_the_next_hits_are_there_the_shown_ones_are_judged_and_explained(s
     with shown.asking("rotated keys") as page:
         page.wait("document.querySelector('.judging p') !== null")
         hold(page, "v1/")
-        ask(page, "which filters are there")
+        page.enter("which filters are there", "question")
         click(page, ".judge button", "2")
         assert release(page)["question"] == "rotated keys"
         click(page, ".hits footer button", "Why here?")

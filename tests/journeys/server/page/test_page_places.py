@@ -4,9 +4,8 @@ import pytest
 
 from semlex import Document, SyncClient
 from semlex.server.tokens import TokenFile
-from semlex.testing import HashEmbedder
 from tests.journeys.server.page.conftest import shown_of
-from tests.support.http_server import COLLECTION
+from tests.support.http_server import COLLECTION, sync_client_of
 from tests.support.job_clients import sql
 from tests.support.shown import HAS_HITS, RING, TIMERS, click, hold, order, release
 
@@ -22,14 +21,12 @@ def url(new_database, tmp_path_factory):
     parts = (f"## The part {n}\n\nPart **{n}** is kept in drawer {n}.\n\n- `code{n}`\n" for n in range(200))
     manual.joinpath("long.md").write_text("# The parts\n\n" + "\n".join(parts))
     documents = [Document(f"Key number {n} opens door {n}.", id=f"d{n}") for n in range(30)]
-    with SyncClient(url, embedding_model=HashEmbedder(), use_reranking=False) as client:
-        client.collection(COLLECTION).add_documents(documents)
+    with sync_client_of(url) as client, SyncClient(url, "none", use_reranking=False) as without_vectors:
+        for name in (COLLECTION, "empty"):
+            client.collection(name).add_documents(documents)
         client.collection(COLLECTION).index(manual)
-        one = client.collection("empty")
-        one.add_documents(documents[:1])
-        one.delete(["d0"])
-    with SyncClient(url, embedding_model="none", use_reranking=False) as client:
-        client.collection("words").add_documents(documents)
+        client.collection("empty").delete([f"d{n}" for n in range(30)])
+        without_vectors.collection("words").add_documents(documents)
     return url
 
 
@@ -49,11 +46,9 @@ def test_a_token_is_asked_for_and_kept_below_a_path(url, browser, tmp_path):
         page.open(address)
         page.wait("document.activeElement?.id === 'token'")
         assert "needs a token" in page.value(TEXT)
-        page.write("semlex_wrong")
-        page.press("Enter")
+        page.enter("semlex_wrong")
         page.wait(f"{TEXT}.includes('does not know this token')")
-        page.write(secret)
-        page.press("Enter")
+        page.enter(secret)
         page.wait(HAS_HITS)
         assert secret not in page.value("location.href + document.body.innerHTML")
         page.open("about:blank")
@@ -78,8 +73,7 @@ def test_nothing_found_and_nothing_there_are_told(served):
     with served.at(collection="empty") as page:
         page.value(TIMERS)  # what is said to those who listen stays
         page.wait("document.activeElement.id === 'question'")
-        page.write("key")
-        page.press("Enter")
+        page.enter("key")
         page.wait(f"{TEXT}.includes('Nothing was found')")
         assert page.value("document.querySelector('#status').textContent") != ""
     with served.at("documents", collection="empty") as page:
@@ -118,10 +112,10 @@ def test_a_document_is_drawn_and_turned(served):
     with served.at("documents", document="long.md") as page:
         page.wait("document.querySelectorAll('.chunk').length === 40")
         assert "#" not in page.value("document.querySelector('.text').innerText")
-        drawn = (
-            "[...document.querySelectorAll('.chunk :is(h4, strong, code)')].slice(0, 3).map((one) => one.textContent)"
+        drawn = page.value(
+            "[...document.querySelectorAll('.chunk :is(h4, strong, code)')].map((one) => one.textContent)"
         )
-        assert page.value(drawn) == ["The part 0", "0", "code0"]
+        assert drawn[:3] == ["The part 0", "0", "code0"]
         click(page, ".turner button", "Later")
         page.wait("document.activeElement.textContent.startsWith('chunk 41')")
         click(page, ".outline button", "The part 3")
@@ -142,10 +136,11 @@ def test_the_address_holds_question_weight_and_filter(served):
 
 
 def test_jobs_are_followed_while_they_are_seen(served, url):
-    with SyncClient(url, embedding_model=HashEmbedder(), use_reranking=False) as client, served.at() as page:
+    sql(url, "DELETE FROM semlex.job")
+    with sync_client_of(url) as client, served.at() as page:
         page.value(TIMERS)
         click(page, "nav a", "Collections")
-        page.wait("document.querySelectorAll('main table').length >= 1")
+        page.wait("document.querySelector('main table') !== null")
         job = client.collection(COLLECTION).jobs.submit("optimize")
         for state, go_on in (("queued", job.cancel), ("cancelled", lambda: None)):
             page.wait("window.timers.length > 0")
@@ -169,14 +164,9 @@ SHOWN_ACTIONS = "[...document.querySelectorAll('.actions button:enabled')].map((
 
 
 def test_jobs_are_cancelled_and_retried(url, browser):
-    with (
-        shown_of(browser, url, rights="admin") as shown,
-        SyncClient(url, embedding_model=HashEmbedder(), use_reranking=False) as client,
-    ):
-        for job in client.jobs(state="queued"):
-            job.cancel()
+    sql(url, "DELETE FROM semlex.job")
+    with shown_of(browser, url, rights="admin") as shown, sync_client_of(url) as client:
         job = client.collection(COLLECTION).jobs.submit("optimize")
-        sql(url, "DELETE FROM semlex.job WHERE job_id <> %s", job.id)
         with shown.at("collections", width=390) as page:
             page.value(TIMERS)
             page.wait(f"({SHOWN_ACTIONS}) === 'Cancel optimize of {COLLECTION}'")
@@ -187,11 +177,8 @@ def test_jobs_are_cancelled_and_retried(url, browser):
                 release(page)
             page.wait(f"({SHOWN_ACTIONS}) === 'Retry optimize of {COLLECTION}'")
             assert job.status().state == "cancelled"
-            sql(
-                url,
-                "UPDATE semlex.job SET state = 'failed', error_code = 'x', error_message = %s",
-                "no /srv/" + "x" * 99,
-            )
+            failed = "UPDATE semlex.job SET state = 'failed', error_code = 'x', error_message = %s"
+            sql(url, failed, "no /srv/" + "x" * 99)
             page.value(RING)
             page.wait(f"{TEXT}.includes('failed')")
             page.value("document.querySelector('.stacks details').open = true")
@@ -210,15 +197,10 @@ def test_jobs_are_cancelled_and_retried(url, browser):
             assert page.value(SHOWN_ACTIONS) == ""
             assert job.status().cancel_wanted
             # A job is a block in a narrow window: each cell has its name, and nothing is out of sight.
-            assert page.value(
-                "document.querySelector('.stacks').scrollWidth <= document.querySelector('.stacks').clientWidth"
-            )
-            assert (
-                page.value("getComputedStyle(document.querySelector('.stacks td:nth-child(3)'), '::before').content")
-                == '"State"'
-            )
-        job.cancel()
-        sql(url, "UPDATE semlex.job SET state = 'cancelled', finished_at = now()")
+            is_narrow = "(({ scrollWidth, clientWidth }) => scrollWidth <= clientWidth)"
+            assert page.value(f"{is_narrow}(document.querySelector('.stacks'))")
+            name = page.value("getComputedStyle(document.querySelector('.stacks td:nth-child(3)'), '::before').content")
+            assert name == '"State"'
 
 
 def test_a_server_that_is_gone_is_told(served):
@@ -227,7 +209,6 @@ def test_a_server_that_is_gone_is_told(served):
         page.wait(HAS_HITS)
         throughput = dict.fromkeys(("latency", "downloadThroughput", "uploadThroughput"), 0)
         page.ask("Network.emulateNetworkConditions", offline=True, **throughput)
-        page.value("document.getElementById('question').focus()")
-        page.press("Enter")
+        page.enter("key", "question")
         page.wait(f"{TEXT}.includes('The server does not answer')")
         page.ask("Network.emulateNetworkConditions", offline=False, **dict.fromkeys(throughput, -1) | {"latency": 0})
