@@ -1,13 +1,10 @@
-"""A collection that a server serves."""
-
-import asyncio
+"""Collections that a server serves."""
 
 import pytest
 
-from semlex import Client, Document
+from semlex import Document, SyncClient
 from semlex.server.tokens import TokenFile
-from semlex.testing import HashEmbedder
-from tests.support.http_server import COLLECTION, in_process
+from tests.support.http_server import COLLECTION, client_of, in_process, sync_client_of
 
 TEXTS = [
     "A key is rotated every 90 days.",
@@ -16,30 +13,17 @@ TEXTS = [
     "The vault is opened with two keys.",
     "Fruit is delivered on Mondays.",
 ]
-
-
-async def fill(client):
-    documents = [
-        Document(text, id=f"d{number}", metadata={"year": 2020 + number, "lang": "en"})
-        for number, text in enumerate(TEXTS)
-    ]
-    await client.collection(COLLECTION).add_documents(documents)
-
-
-def client_of(url):
-    return Client(url, embedding_model=HashEmbedder(), use_reranking=False)
+DOCUMENTS = [Document(text, {"year": 2020 + n, "lang": "en"}, id=f"d{n}") for n, text in enumerate(TEXTS)]
+HIDDEN = "vault"
 
 
 @pytest.fixture(scope="module")
 def filled_url(new_database):
     """A database with a collection of five documents, which all tests of a module leave as it is."""
-
-    async def fill_it(url):
-        async with client_of(url) as client:
-            await fill(client)
-        return url
-
-    return asyncio.run(fill_it(new_database()))
+    url = new_database()
+    with sync_client_of(url) as client:
+        client.collection(COLLECTION).add_documents(DOCUMENTS)
+    return url
 
 
 @pytest.fixture
@@ -66,5 +50,19 @@ def tokens(tmp_path):
 async def changing(database_url):
     """A client with such a collection for the test alone."""
     async with client_of(database_url) as client:
-        await fill(client)
+        await client.collection(COLLECTION).add_documents(DOCUMENTS)
         yield client
+
+
+def with_two(url):
+    """The address of a database in which two collections of one document each were made, without vectors."""
+    with SyncClient(url, "none") as client:
+        for name in (COLLECTION, HIDDEN):
+            client.collection(name).add_texts([f"The key of the {name} is rotated."], ids=[f"{name}-id"])
+    return url
+
+
+@pytest.fixture(scope="module")
+def two_url(new_database):
+    """Such a database, which all tests of a module leave as it is."""
+    return with_two(new_database())

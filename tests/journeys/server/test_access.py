@@ -1,23 +1,24 @@
-"""Who may do what: every route with every right and collection; hosts, origins and tokens in every combination."""
+"""Who may do what: every route with every right and collection; hosts, origins, pages of other sites, and tokens."""
 
 from contextlib import closing
 from datetime import timedelta
 from itertools import product
 from threading import Thread
 
-import psycopg
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from semlex.errors import ConfigurationError
 from semlex.retriever.operations import OPERATIONS
-from semlex.server.addresses import Addresses, address_to_ask, bound_socket, places
-from semlex.server.app import create_app
+from semlex.server.addresses import Addresses, address_to_ask, bound_socket, origin_of, places
 from semlex.server.options import ServeOptions
 from semlex.server.request_context import OPERATION, RIGHTS
 from semlex.server.routes.jobs import OF_JOBS
 from semlex.server.tokens import ORDER, Caller, TokenFile, caller_of
 from semlex.types.documents import utc_now
-from tests.support.http_server import COLLECTION, FixedSettings, bearer, in_process, settings_for
+from tests.support.databases import execute
+from tests.support.http_server import COLLECTION, app_of, bearer, in_process
 
 JOB = "00000000-0000-4000-8000-000000000000"
 # What a valid request of each operation is made with, beside the collection.
@@ -50,26 +51,18 @@ OF_ALL = {"list collections", "get job", "cancel job", "retry job", "about page"
 OPEN = {"/healthz", "/readyz", "/", "/page/{file}"}
 
 
-def routes():
+def routes_of(listed):
     """Method, path, operation and rights of every route, aliases included."""
-    app = create_app(ServeOptions(), FixedSettings(settings_for()))
-    found = []
-
-    def walk(listed):
-        for route in listed:
-            if hasattr(route, "openapi_extra"):
-                extra = route.openapi_extra or {}
-                found.extend(
-                    (method, route.path, extra.get(OPERATION, ""), extra.get(RIGHTS, "")) for method in route.methods
-                )
-            else:
-                walk(getattr(route, "routes", None) or getattr(getattr(route, "original_router", None), "routes", []))
-
-    walk(app.routes)
-    return found
+    for route in listed:
+        if hasattr(route, "openapi_extra"):
+            extra = route.openapi_extra or {}
+            about = extra.get(OPERATION, ""), extra.get(RIGHTS, "")
+            yield from ((method, route.path, *about) for method in route.methods)
+        else:
+            yield from routes_of(getattr(getattr(route, "original_router", route), "routes", []))
 
 
-ROUTES = routes()
+ROUTES = [*routes_of(app_of().routes)]
 
 
 @pytest.mark.slow
@@ -87,13 +80,12 @@ async def test_no_route_does_more_than_the_rights_and_collections_of_its_caller(
             takes_collection = method == "GET" and operation and "{name}" not in path and operation not in OF_ALL
             for name, value in PLACES.items():
                 path = path.replace(name, value)
-            headers = {} if secret is None else bearer(secret)
-            body = None
+            sent = {} if secret is None else {"headers": bearer(secret)}
             if method in ("POST", "PUT") or operation == "delete":
-                body = OTHER_BODIES.get(path) or {**BODIES.get(operation, {}), "collection": COLLECTION}
-            parameters = {**PARAMETERS.get(operation, {}), "collection": COLLECTION} if takes_collection else None
-            answer = await served.http.request(method, path, json=body, params=parameters, headers=headers)
-            return answer.status_code
+                sent["json"] = OTHER_BODIES.get(path) or {**BODIES.get(operation, {}), "collection": COLLECTION}
+            if takes_collection:
+                sent["params"] = {**PARAMETERS.get(operation, {}), "collection": COLLECTION}
+            return (await served.http.request(method, path, **sent)).status_code
 
         for method, path, operation, rights in sorted(ROUTES, key=lambda route: route[2] == "drop"):
             if path in OPEN:
@@ -105,7 +97,7 @@ async def test_no_route_does_more_than_the_rights_and_collections_of_its_caller(
             for (has, seen), secret in secrets.items():
                 status = await ask(method, path, operation, secret)
                 refused = ORDER.index(has) < ORDER.index(rights) or (operation not in OF_ALL | {""} and seen == "other")
-                if operation == "index" and not refused:
+                if operation == "index":
                     assert status == 403  # its path is in no folder that may be read
                 elif operation == "drop" and not refused:
                     assert status in (204, 404)
@@ -142,20 +134,15 @@ async def test_callers_see_their_own_jobs_and_need_the_rights_of_a_job(changing,
             assert [one["id"] for one in jobs] == ([job.id] if sees else [])
             for method, path in (("GET", f"/v1/jobs/{job.id}"), ("POST", f"/v1/jobs/{job.id}/cancel")):
                 assert (await served.http.request(method, path, headers=headers)).status_code == (200 if sees else 404)
-    arguments = {
-        "index": {"paths": [str(tmp_path)]},
-        "sync": {"paths": [str(tmp_path)]},
-        "add": {"documents": [{"content": "x"}]},
-        "reembed": {"model": "none"},
-    }
+    paths = {"paths": [str(tmp_path)]}
+    arguments = {"index": paths, "sync": paths, "add": {"documents": [{"content": "x"}]}, "reembed": {"model": "none"}}
     for rights in ORDER:
         async with in_process(changing, rights=rights, allow=[tmp_path]) as served:
             for kind, needed in OF_JOBS.items():
                 answer = await served.post("/v1/jobs", {"kind": kind, "arguments": arguments.get(kind, {})})
                 may = ORDER.index(rights) >= ORDER.index(needed)
                 assert answer.status_code == (202 if may else 403), (kind, rights)
-    with psycopg.connect(database_url) as connection:
-        connection.execute("UPDATE semlex.job SET kind = 'of a newer semlex'")
+    execute(database_url, "UPDATE semlex.job SET kind = 'of a newer semlex'")
     for rights in ORDER:
         async with in_process(changing, rights=rights) as served:
             for action in ("cancel", "retry"):
@@ -163,21 +150,19 @@ async def test_callers_see_their_own_jobs_and_need_the_rights_of_a_job(changing,
                 assert answer.status_code == (200 if rights == ORDER[-1] else 403)
 
 
-HOSTS = {
-    "localhost": True, "localhost:80": True, "127.0.0.1": True, "127.0.0.1:9": True, "[::1]": True, "[::1]:80": True,
-    "LOCALHOST": True, "search.example.org": True, "0:0:0:0:0:0:0:1": False, "evil.example.org": False, "": False,
-    "localhost.evil.org": False, "127.0.0.1.evil.org": False, "localhost:80:80": False, "localhost:": False,
-    "localhost:abc": False, "[::1": False, "xn--localhost-": False, "l\u043ecalhost": False, "0.0.0.0": False,  # noqa: S104
-    "127.1": False, "2130706433": False, "user@localhost": False, "localhost/": False, "localhost, evil": False,
-}  # fmt: skip
-ORIGINS = {
-    None: True, "https://pages.example.org": True, "null": False, "http://evil.example.org": False,
-    "http://localhost:3000": False, "http://127.0.0.1:8321": False, "http://[::1]:8321": False,
-    "https://pages.example.org.evil.org": False, "http://pages.example.org": False,
-    "https://pages.example.org:8443": False,
-    "": False, "file://": False, "http://localhost@evil.org": False, "http://localhost/": False,
-    "http://localhost.evil.org": False, "chrome-extension://abc": False, "http://l\u043ecalhost": False,
-}  # fmt: skip
+PAGES = "https://pages.example.org"
+HOSTS = dict.fromkeys((
+    "localhost", "localhost:80", "127.0.0.1", "127.0.0.1:9", "[::1]", "[::1]:80", "LOCALHOST", "search.example.org",
+), True) | dict.fromkeys((
+    "0:0:0:0:0:0:0:1", "evil.example.org", "", "localhost.evil.org", "127.0.0.1.evil.org", "localhost:80:80",
+    "localhost:", "localhost:abc", "[::1", "xn--localhost-", "l\u043ecalhost", "0.0.0.0", "127.1", "2130706433",  # noqa: S104
+    "user@localhost", "localhost/", "localhost, evil",
+), False)  # fmt: skip
+ORIGINS = {None: True, PAGES: True} | dict.fromkeys((
+    "null", "http://evil.example.org", "http://localhost:3000", "http://127.0.0.1:8321", "http://[::1]:8321",
+    f"{PAGES}.evil.org", "http://pages.example.org", f"{PAGES}:8443", "", "file://", "http://localhost@evil.org",
+    "http://localhost/", "http://localhost.evil.org", "chrome-extension://abc", "http://l\u043ecalhost",
+), False)  # fmt: skip
 # The pages of this server, by the header Host; TLS is a proxy's, which a further name says.
 OWN = {
     "localhost": {"http://localhost"}, "LOCALHOST:80": {"http://localhost"},
@@ -189,11 +174,8 @@ OWN = {
 }  # fmt: skip
 
 
-def test_hosts_and_origins_are_those_that_were_named():
-    known = Addresses("127.0.0.1", ["search.example.org"], ["https://pages.example.org"])
-    assert {host: known.knows_host([host.encode()]) for host in HOSTS} == HOSTS
-    found = {one: known.knows_origin([] if one is None else [one.encode()], [b"localhost:8321"]) for one in ORIGINS}
-    assert found == ORIGINS
+def test_own_pages_are_known_by_the_host_that_is_asked():
+    known = Addresses("127.0.0.1", ["search.example.org"], [PAGES])
     for host, origins in OWN.items():
         assert known.knows_host([host.encode()])
         for one in set().union(*OWN.values()):
@@ -223,7 +205,7 @@ def test_loopback_names_are_known_on_every_address_and_other_addresses_need_toke
 async def test_hosts_origins_and_tokens_in_every_combination(filled, tokens):
     good = f"Bearer {tokens.add('ann', 'read')}"
     sent = {good: True, None: False, "Bearer": False, "Bearer x": False, good.replace("Bearer", "Basic"): False}
-    named = {"hosts": ["search.example.org"], "origins": ["https://pages.example.org"]}
+    named = {"hosts": ["search.example.org"], "origins": [PAGES]}
     async with in_process(filled, token_file=tokens.path, rate=0, **named) as served:
         # Each host, origin and token beside good and bad ones of the others.
         hosts = {name: HOSTS[name] for name in ("localhost", "evil.example.org")}
@@ -243,6 +225,102 @@ async def test_hosts_origins_and_tokens_in_every_combination(filled, tokens):
     async with in_process(filled) as served:  # probes may name any host
         for path, status in (("/healthz", 200), ("/readyz", 200), ("/metrics", 421), ("/", 421)):
             assert (await served.http.get(path, headers={"Host": "10.1.2.3:8321"})).status_code == status, path
+
+
+WRITTEN = {
+    **dict.fromkeys(("https://a.example/", "HTTPS://A.Example", "https://a.example:443"), "https://a.example"),
+    "http://a.example:80/": "http://a.example", "https://a.example:8443": "https://a.example:8443",
+    "http://[0:0:0:0:0:0:0:1]:3000": "http://[::1]:3000", "http://localhost:3000": "http://localhost:3000",
+}  # fmt: skip
+NO_ORIGINS = ["", "*", "null", "a.example", "ftp://a.example", "https://", "https://a.example/x", "https://*.example",
+    "https://a.example?x", "https://a.example#x", "https://u@a.example", "https://a.example:x", "https://a b",
+    "https://\u0430.example", "https://a.example:99999", "https://[::1"]  # fmt: skip
+
+
+async def test_an_origin_may_be_written_in_any_way(filled):
+    for written, origin in WRITTEN.items():
+        assert ServeOptions(origins=[written]).origins == (origin,)
+    for text in NO_ORIGINS:
+        with pytest.raises(ConfigurationError, match="is not an origin"):
+            ServeOptions(origins=[text])
+    async with in_process(filled, origins=[*WRITTEN]) as served:
+        for origin in set(WRITTEN.values()):
+            headers = {"Origin": origin, "Access-Control-Request-Method": "POST"}
+            for method in ("OPTIONS", "POST"):
+                answer = await served.http.request(method, "/v1/search", headers=headers, json={"query": "key"})
+                assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (200, origin)
+
+
+@given(st.text(max_size=20), st.sampled_from(["http://", "https://", ""]))
+def test_an_origin_is_written_in_one_way(text, scheme):
+    written = origin_of(scheme + text)
+    assert written is None or origin_of(written) == written == written.lower()
+
+
+async def test_pages_that_were_named_ask_across_sites_and_read_refusals(filled, tokens):
+    headers = bearer(tokens.add("ann", "read"))
+    async with in_process(filled, token_file=tokens.path, origins=[PAGES], rate=1) as served:
+        for token, status in (({}, 401), (headers, 200), (headers, 429)):
+            answer = await served.post("/v1/search", {"query": "key"}, headers={"Origin": PAGES, **token})
+            assert (answer.status_code, answer.headers.get_list("access-control-allow-origin")) == (status, [PAGES])
+            assert "X-Request-ID" in answer.headers["access-control-expose-headers"]
+            assert "Origin" in answer.headers["vary"]
+        for method in ("POST", "OPTIONS"):
+            asking = {"Origin": "https://evil.example.org", "Access-Control-Request-Method": "POST"}
+            answer = await served.http.request(method, "/v1/search", headers=asking)
+            assert (answer.status_code, "access-control-allow-origin" in answer.headers) == (403, False)
+        own = await served.post("/v1/search", {"query": "key"}, headers={"Origin": "http://localhost"})
+        assert "access-control-allow-origin" not in own.headers
+    async with in_process(filled, origins=[PAGES]) as served:
+        headers = {"Origin": PAGES, "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "cors", "Sec-Fetch-Dest": "empty"}
+        assert (await served.http.get("/v1/count", headers=headers)).status_code == 200
+        assert (await served.post("/v1/search", {"query": "key"}, headers=headers)).status_code == 200
+        del headers["Origin"]
+        assert (await served.http.get("/v1/count", headers=headers)).status_code == 403
+
+
+SITES = {None: False, "none": False, "same-origin": False, "same-site": True, "cross-site": True}
+DOING = [None, ("no-cors", "image"), ("no-cors", "script"), ("navigate", "iframe"), ("navigate", "document")]
+PATHS = ["/", "/page/main.js", "/healthz", "/v1/count", "/v1/fields"]
+
+
+async def test_what_pages_of_others_embed_is_refused(served):
+    for (site, is_foreign), doing, path in product(SITES.items(), DOING, PATHS):
+        headers = {} if site is None else {"Sec-Fetch-Site": site}
+        if doing is not None:
+            headers |= {"Sec-Fetch-Mode": doing[0], "Sec-Fetch-Dest": doing[1]}
+        answer = await served.http.get(path, headers=headers)
+        is_link = doing == ("navigate", "document") and path in PATHS[:2]
+        assert answer.status_code == (403 if is_foreign and not is_link else 200), (site, doing, path)
+        assert answer.headers.get_list("cross-origin-resource-policy") == ["same-origin"]
+        assert answer.headers.get_list("x-frame-options") == ["DENY"]
+    assert served.state.metrics.refused["unknown-origin"] > 0
+
+
+NEIGHBOURS = ["http://localhost:9999", "https://localhost", "http://127.0.0.1", "http://[::1]"]
+
+
+async def test_pages_of_other_ports_change_nothing(changing):
+    job = await changing.collection(COLLECTION).jobs.submit("optimize")
+    async with in_process(changing, rights="admin") as served:
+        for origin, site in product((*NEIGHBOURS, "http://localhost", None), ("same-site", "cross-site")):
+            headers = {"Sec-Fetch-Site": site, "Content-Type": "text/plain"} | ({"Origin": origin} if origin else {})
+            answer = await served.http.post(f"/v1/jobs/{job.id}/cancel", headers=headers)
+            assert answer.status_code == 403, (origin, site)
+        for origin in NEIGHBOURS:  # of a browser that does not say more
+            answer = await served.http.post(f"/v1/jobs/{job.id}/cancel", headers={"Origin": origin})
+            assert (answer.status_code, "--origin" in answer.json()["detail"]) == (403, True)
+        own = {"Origin": "http://localhost", "Sec-Fetch-Site": "same-origin"}
+        assert (await served.http.get(f"/v1/jobs/{job.id}", headers=own)).json()["state"] == "queued"
+        assert (await served.http.post(f"/v1/jobs/{job.id}/cancel", headers=own)).status_code == 200
+
+
+async def test_a_proxy_has_tls_under_the_name_that_was_given(filled):
+    async with in_process(filled, hosts=["search.example.org"]) as served:
+        headers = {"Host": "search.example.org", "Sec-Fetch-Site": "same-origin"}
+        for origin, status in (("https://search.example.org", 200), ("https://search.example.org:8443", 403)):
+            answer = await served.post("/v1/search", {"query": "key"}, headers=headers | {"Origin": origin})
+            assert answer.status_code == status
 
 
 def test_a_token_is_kept_as_a_hash_and_known_until_it_expires_or_is_removed(tmp_path, monkeypatch):

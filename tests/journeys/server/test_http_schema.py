@@ -16,15 +16,12 @@ from requests import Session
 from schemathesis.generation.modes import GenerationMode
 from schemathesis.specs.openapi.checks import negative_data_rejection
 
-from semlex import Document, SyncClient
 from semlex.errors import SemlexError
 from semlex.filters.forms import filter_tree
 from semlex.options.search import MAX_DEADLINE_SECONDS
-from semlex.server.app import create_app
-from semlex.server.options import ServeOptions
 from semlex.server.tokens import TokenFile
-from semlex.testing import HashEmbedder
-from tests.support.http_server import COLLECTION, FixedSettings, in_a_thread, settings_for
+from tests.journeys.server.conftest import DOCUMENTS
+from tests.support.http_server import COLLECTION, app_of, in_a_thread, sync_client_of
 
 pytestmark = pytest.mark.slow
 NAME = "^[a-z_][a-z0-9_]{0,47}$"
@@ -43,13 +40,9 @@ GOOD = {
 }
 # Nothing that they name exists: no such list, no such job, no model, no folder that may be read.
 UNANSWERED = {
-    "POST /v1/search/page",
-    "GET /v1/jobs/{job_id}",
-    "POST /v1/jobs/{job_id}/cancel",
-    "POST /v1/jobs/{job_id}/retry",
-    "POST /v1/rerank",
-    "POST /v1/index",
-}
+    "POST /v1/search/page", "GET /v1/jobs/{job_id}", "POST /v1/jobs/{job_id}/cancel", "POST /v1/jobs/{job_id}/retry",
+    "POST /v1/rerank", "POST /v1/index",
+}  # fmt: skip
 
 
 def with_rules(description, rules):
@@ -66,7 +59,7 @@ def with_rules(description, rules):
 
 
 # Whether there are tokens is in the description; their file need not be there.
-DESCRIPTION = create_app(ServeOptions(token_file=Path("tokens")), FixedSettings(settings_for())).openapi()
+DESCRIPTION = app_of(token_file=Path("tokens")).openapi()
 
 
 def schema_of(mode, rules):
@@ -116,31 +109,26 @@ def session(token_file):
 
 @contextmanager
 def serving(url, token_file):
-    with SyncClient(url, embedding_model=HashEmbedder(), use_reranking=False) as client:
-        documents = [Document(f"A key of {n} doors.", id=f"d{n}", metadata={"year": 2020 + n}) for n in range(5)]
-        client.collection(COLLECTION).add_documents(documents)
+    with sync_client_of(url) as client:
+        client.collection(COLLECTION).add_documents(DOCUMENTS)
     with in_a_thread(url, token_file=token_file, rate=0) as (host, port):
         yield f"http://{host}:{port}"
 
 
 @pytest.fixture(scope="module")
-def shared(new_database, token_file, session):
-    del session  # has made the token
+def shared(new_database, token_file):
     with serving(new_database(), token_file) as address:
         yield address
 
 
 @pytest.fixture
-def own(database_url, token_file, session):
-    del session
-    with serving(database_url, token_file) as address:
-        yield address
-
-
-@pytest.fixture
-def address(label, request):
+def address(label, request, token_file):
     """What one operation deletes, the others would miss."""
-    return request.getfixturevalue("own" if label.startswith("DELETE") else "shared")
+    if label.startswith("DELETE"):
+        with serving(request.getfixturevalue("database_url"), token_file) as address:
+            yield address
+    else:
+        yield request.getfixturevalue("shared")
 
 
 @pytest.mark.parametrize("label", LABELS)
@@ -162,9 +150,8 @@ if settings.get_current_profile_name() in ("random", "full"):
         @settings(max_examples=min(settings.default.max_examples, 1_000))
         @given(st.data())
         def ask(data):
-            schema, mode = data.draw(
-                st.sampled_from([(POSITIVE, GenerationMode.POSITIVE), (NEGATIVE, GenerationMode.NEGATIVE)])
-            )
+            mode = data.draw(st.sampled_from([GenerationMode.POSITIVE, GenerationMode.NEGATIVE]))
+            schema = POSITIVE if mode is GenerationMode.POSITIVE else NEGATIVE
             case = data.draw(schema.find_operation_by_label(label).as_strategy(generation_mode=mode))
             assume(schema is NEGATIVE or can_be_good(case))
             # What is drawn to be wrong may be good by chance.
