@@ -5,7 +5,7 @@ import logging
 import re
 import shlex
 import signal
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 
 import pytest
 from mcp.client import Client as Assistant
@@ -19,6 +19,7 @@ from semlex.server.mcp.access import OFFERS
 from semlex.server.mcp.tools import HIT
 from semlex.server.options import ServeOptions
 from semlex.testing import HashEmbedder
+from tests.journeys.server.conftest import HIDDEN, with_two
 from tests.support.assistants import STATELESS, Posted, initialize, request
 from tests.support.curves import curve
 from tests.support.http_server import COLLECTION, FixedSettings, bearer, on_a_port, settings_for, without_tls
@@ -26,26 +27,11 @@ from tests.support.manual_clock import ManualClock
 from tests.support.waiting import LIMIT, eventually, held, waiting
 
 MODES = ("legacy", STATELESS)
-HIDDEN = "vault"
-
-
-async def fill(url):
-    """Two collections."""
-    async with Client(url, "none") as client:
-        for name in (COLLECTION, HIDDEN):
-            await client.collection(name).add_texts([f"The key of the {name} is rotated."], ids=[f"{name}-id"])
-    return url
-
-
-@pytest.fixture(scope="module")
-def tenants_url(new_database):
-    """A database that all tests leave as it is."""
-    return asyncio.run(fill(new_database()))
 
 
 @pytest.fixture
-async def tenants(tenants_url):
-    async with Client(tenants_url, "none") as client:
+async def tenants(two_url):
+    async with Client(two_url, "none") as client:
         yield client
 
 
@@ -66,14 +52,12 @@ async def test_a_token_reaches_its_rights_and_collections(tenants, tokens, mode)
         async with assistant(served.url, reader, mode) as opened:
             names = {tool.name for tool in (await opened.list_tools()).tools}
             assert names == {offer.name for offer in OFFERS if offer.reads_only}
-            told = [
-                await opened.call_tool("search", {"query": "key"}),
-                await opened.call_tool("list_collections", {}),
-                await opened.call_tool("search", {"query": "key", "collection": "nowhere"}),
-                await opened.call_tool("job_status", {}),
-                await opened.call_tool("optimize_search", {}),
-            ]
-            assert [one.is_error for one in told] == [False, False, True, False, True]
+            calls = (
+                ("search", {"query": "key"}), ("list_collections", {}), ("job_status", {}), ("optimize_search", {}),
+                ("search", {"query": "key", "collection": "nowhere"}),
+            )  # fmt: skip
+            told = [await opened.call_tool(*call) for call in calls]
+            assert [one.is_error for one in told] == [False, False, False, True, True]
             (hit,) = told[0].structured_content["hits"]
             assert hit["id"] == f"{COLLECTION}-id"
             told.append(await opened.read_resource(hit["uri"]))
@@ -82,12 +66,10 @@ async def test_a_token_reaches_its_rights_and_collections(tenants, tokens, mode)
                 with pytest.raises(Exception, match=r"collection '.*' does not exist") as refused:
                     await opened.read_resource(uri)
                 assert "rotated" not in str(refused.value)
-            for collection in (HIDDEN, "nowhere"):
-                found = await opened.call_tool("search", {"query": "key", "collection": collection})
-                assert found.is_error
-                told.append(found.content[0].text.replace(collection, "…"))
-            assert told[-1] == told[-2]  # whether there is one out of reach is not said
             assert HIDDEN not in "".join(map(str, told))
+            hidden = await opened.call_tool("search", {"query": "key", "collection": HIDDEN})
+            texts = [one.content[0].text.replace(name, "…") for one, name in ((hidden, HIDDEN), (told[4], "nowhere"))]
+            assert (hidden.is_error, texts[0]) == (True, texts[1])  # whether there is one out of reach is not said
         async with assistant(served.url, admin, mode) as opened:
             assert {tool.name for tool in (await opened.list_tools()).tools} == {offer.name for offer in OFFERS}
             assert not (await opened.call_tool("search", {"query": "key", "collection": HIDDEN})).is_error
@@ -101,7 +83,7 @@ async def test_a_tool_that_names_no_collection_means_that_of_the_settings(databa
     both = tokens.add("both", "read", (HIDDEN, "another"))
     (tmp_path / "docs").mkdir()
     options = {"token_file": tokens.path, "allow": (str(tmp_path / "docs"),), "rate": 0}
-    async with Client(await fill(database_url), "none") as tenants, on_a_port(tenants, **options) as served:
+    async with Client(with_two(database_url), "none") as tenants, on_a_port(tenants, **options) as served:
         for token, meant in ((everything, COLLECTION), (hidden, HIDDEN), (both, HIDDEN)):
             async with assistant(served.url, token) as opened:
                 (hit,) = (await opened.call_tool("search", {"query": "key"})).structured_content["hits"]
@@ -119,16 +101,13 @@ async def test_the_calibration_of_the_settings_holds_for_assistants(database_url
     model = HashEmbedder(8)
     write_curve(tmp_path / "curve.json", curve(identity_key=model.identity.key))
     async with Client(database_url, model) as client, on_a_port(client, rate=0) as served:
-        for name in (COLLECTION, HIDDEN):
-            await client.collection(name).add_texts(["The key is rotated."])
+        calls = [{"query": "key", "collection": name} for name in (COLLECTION, HIDDEN)]
+        for call in calls:
+            await client.collection(call["collection"]).add_texts(["The key is rotated."])
         served.state.open_client.settings = settings_for(calibration=tmp_path / "curve.json")
         async with assistant(served.url) as opened:
-            found = [
-                (await opened.call_tool("search", {"query": "key", "collection": name})).structured_content["hits"][0]
-                for name in (COLLECTION, HIDDEN)
-            ]
-        answer = await served.post("/v1/search", {"query": "key", "collection": COLLECTION})
-        (hit,) = answer.json()["hits"]
+            found = [(await opened.call_tool("search", call)).structured_content["hits"][0] for call in calls]
+        (hit,) = (await served.post("/v1/search", calls[0])).json()["hits"]
         assert {name: found[0][name] for name in HIT} == {name: hit[name] for name in HIT}  # one object everywhere
         assert found[0]["confidence"] == hit["confidence"] is not None
         assert found[1]["confidence"] is None
@@ -142,19 +121,16 @@ async def test_refusals_name_a_remedy_of_this_server_and_its_hosts_and_origins_a
     ):
         async with on_a_port(tenants, **options) as served, assistant(served.url, token) as opened:
             found = await opened.call_tool("optimize_search", {})
-            assert found.is_error
-            assert "--allow-writes" not in found.content[0].text
-            assert wanted in found.content[0].text
+            text = found.content[0].text
+            assert (found.is_error, "--allow-writes" in text, wanted in text) == (True, False, True)
             if token is not None:
                 continue
             asked = Posted(served.http, "/mcp", STATELESS)
             await asked.begin()
             frame = b'{"jsonrpc": "2.0", "method": "notifications/none"}'
             more = {"MCP-Protocol-Version": STATELESS}
-            for headers, status in (
-                ({}, 202), ({"Origin": page}, 202),
-                ({"Origin": "https://evil.example"}, 403), ({"Host": "evil.example"}, 421),
-            ):  # fmt: skip
+            wrong = (({"Origin": "https://evil.example"}, 403), ({"Host": "evil.example"}, 421))
+            for headers, status in (({}, 202), ({"Origin": page}, 202), *wrong):
                 assert (await asked.post(frame, **more, **headers)).status_code == status
             preflight = {"Origin": page, "Access-Control-Request-Method": "POST"}
             preflight["Access-Control-Request-Headers"] = "mcp-session-id,mcp-protocol-version,mcp-method,mcp-name"
@@ -169,14 +145,13 @@ async def test_without_a_valid_token_nobody_is_answered(tenants, tokens, revisio
         begun.headers |= bearer(reader)
         await begun.begin()
         assert (await begun.ask(1, "tools/list"))["result"]["tools"]
+        asked = Posted(served.http, "/mcp", revision)
+        asked.headers = {name: value for name, value in begun.headers.items() if name != "Authorization"}
         for given in (None, "Bearer wrong", f"Basic {reader}", "Bearer", f"Bearer {reader}x"):
-            asked = Posted(served.http, "/mcp", revision)
-            asked.headers |= begun.headers
-            del asked.headers["Authorization"]
             refused = await asked.post(b"{}", **({} if given is None else {"Authorization": given}))
             assert (refused.status_code, refused.headers["www-authenticate"]) == (401, 'Bearer realm="semlex"')
-            for method in ("GET", "DELETE"):
-                assert (await served.http.request(method, "/mcp")).status_code == 401
+        for method in ("GET", "DELETE"):
+            assert (await served.http.request(method, "/mcp")).status_code == 401
         if revision != STATELESS:  # a session is for whoever has begun it
             asked.headers |= bearer(other)
             assert (await asked.post({"jsonrpc": "2.0", "id": 2, "method": "tools/list"})).status_code == 404
@@ -200,12 +175,12 @@ async def test_without_sessions_any_process_answers(tenants):
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_streams_have_no_time_and_take_no_place(tenants, tenants_url, mode):
+async def test_streams_have_no_time_and_take_no_place(tenants, two_url, mode):
     """Of the places for requests calls take one each, for as long as they like; and a body still has its bound."""
     clock = ManualClock()
     async with on_a_port(tenants, clock=clock, concurrency=2) as served:
         async with assistant(served.url, mode=mode) as one, assistant(served.url, mode=mode) as other:
-            with held(tenants_url, f"semlex.{HIDDEN}_chunk") as holder:
+            with held(two_url, f"semlex.{HIDDEN}_chunk") as holder:
                 asking = asyncio.ensure_future(one.call_tool("search", {"query": "key", "collection": HIDDEN}))
                 await eventually(lambda: waiting(holder))
                 clock.advance(served.state.options.answer_seconds + 1)
@@ -218,19 +193,15 @@ async def test_streams_have_no_time_and_take_no_place(tenants, tenants_url, mode
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_a_stop_ends_streams_in_order(tenants, tenants_url, mode, caplog):
+async def test_a_stop_ends_streams_in_order(tenants, two_url, mode, caplog):
     """The stream on which nothing is said ends at once and whole; a call in progress is answered."""
     clock = ManualClock()  # no time passes: whatever was given up when it is over would go on for ever
     async with without_tls(timeout=LIMIT) as http, on_a_port(tenants, clock=clock) as served:
         posted = Posted(http, f"{served.url}/mcp", "2025-11-25" if mode == "legacy" else mode)
         await posted.begin()
-        async with AsyncExitStack() as listening:
-            stream = None
-            if mode == "legacy":
-                stream = await listening.enter_async_context(
-                    http.stream("GET", f"{served.url}/mcp", headers=posted.headers)
-                )
-            with held(tenants_url, f"semlex.{COLLECTION}_chunk") as holder:
+        listening = http.stream("GET", f"{served.url}/mcp", headers=posted.headers)
+        async with listening if mode == "legacy" else nullcontext() as stream:
+            with held(two_url, f"semlex.{COLLECTION}_chunk") as holder:
                 call = {"name": "search", "arguments": {"query": "key"}}
                 asking = asyncio.ensure_future(posted.ask(1, "tools/call", call))
                 await eventually(lambda: waiting(holder))
@@ -245,18 +216,15 @@ async def test_a_stop_ends_streams_in_order(tenants, tenants_url, mode, caplog):
     assert not [one for one in caplog.records if one.levelno >= logging.ERROR]
 
 
-async def test_changed_settings_reach_assistants(tenants_url, empty_database_url):
-    async with on_a_port(url=tenants_url) as served, assistant(served.url) as opened:
+async def test_changed_settings_reach_assistants(two_url, empty_database_url):
+    async with on_a_port(url=two_url) as served, assistant(served.url) as opened:
         call = {"query": "key", "collection": HIDDEN}
         assert not (await opened.call_tool("search", call)).is_error
         old = served.state.open_client
-        served.source.next = settings_for(empty_database_url)
-        assert await served.state.reload()
+        assert await served.changed(empty_database_url)
         assert served.state.open_client is not old
         after = await opened.call_tool("search", call)
-        assert after.is_error
-        assert "no collections exist yet" in after.content[0].text
-        assert old.users == 0
+        assert (after.is_error, "no collections exist yet" in after.content[0].text, old.users) == (True, True, 0)
 
 
 @pytest.mark.slow
@@ -276,8 +244,7 @@ async def test_a_process_with_a_token_file(shell, tokens, command, content):
         assert "to callers with a token" in line
         async with without_tls(timeout=LIMIT) as http:
             stranger = await http.post(f"{found[0]}/mcp", json={})
-            assert stranger.status_code == 401
-            assert stranger.headers["www-authenticate"].startswith("Bearer")
+            assert (stranger.status_code, stranger.headers["www-authenticate"][:6]) == (401, "Bearer")
             listener = shell(*shlex.split(told.partition("to make one: semlex ")[2])).stdout.strip()
             reader = tokens.add("reader", "read", (COLLECTION,))
             async with assistant(found[0], reader) as opened:
@@ -299,18 +266,14 @@ async def test_a_process_with_a_token_file(shell, tokens, command, content):
 
 def test_other_machines_need_tokens(shell, tokens):
     refused = shell("mcp", "--http", "--host", "0.0.0.0", code=2).stderr  # noqa: S104
-    assert "--token-file" in refused
-    assert "127.0.0.1" in refused
+    assert all(text in refused for text in ("--token-file", "127.0.0.1"))
     own = {"--token-file": str(tokens.path), "--port": "80", "--host": "::1", "--allow-host": "a.example"}
     for option, value in own.items():
         assert "are for --http" in shell("mcp", option, value, code=2).stderr
 
 
-def test_where_lines_of_the_log_go_is_left_alone():
-    handlers = logging.root.handlers[:]
-    logging.root.handlers.clear()
-    try:
+def test_where_lines_of_the_log_go_is_left_alone(monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(logging.root, "handlers", [])
         create_app(ServeOptions(), FixedSettings(settings_for()))
         assert not logging.root.handlers
-    finally:
-        logging.root.handlers[:] = handlers

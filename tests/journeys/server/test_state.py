@@ -6,11 +6,12 @@ import os
 import threading
 from itertools import product
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import psycopg
 import pytest
 
-from semlex import Client, Document
+from semlex import Client
 from semlex.errors import ConfigurationError, ConnectionFailedError, ModelNotFoundError
 from semlex.reranking.term_overlap import TermOverlapReranker
 from semlex.server.open_client import OpenClient
@@ -18,28 +19,16 @@ from semlex.server.options import ServeOptions
 from semlex.server.state import JOBS_PAUSE_SECONDS
 from semlex.settings.sources import WatchedSettings, file_stamp
 from semlex.testing import HashEmbedder
+from tests.journeys.server.conftest import HIDDEN, with_two
 from tests.support.http_server import COLLECTION, FixedSettings, in_process, settings_for
 from tests.support.manual_clock import ManualClock
+from tests.support.spies import calls_of, fail_first
 from tests.support.waiting import LIMIT, eventually, held, waiting
 
 
 @pytest.fixture
 def clock():
     return ManualClock()
-
-
-async def fill(url):
-    """Two collections, searched by their words."""
-    async with Client(url, embedding_model="none") as client:
-        await client.collection(COLLECTION).add_documents([Document("the old key", id="old")])
-        await client.collection("another").add_documents([Document("the new key", id="new")])
-    return url
-
-
-@pytest.fixture(scope="module")
-def two(new_database):
-    """A database that all tests leave as it is."""
-    return asyncio.run(fill(new_database()))
 
 
 async def checks(served):
@@ -50,7 +39,7 @@ async def job_done(served):
     job = (await served.post("/v1/jobs", {"kind": "optimize", "collection": COLLECTION})).json()["id"]
 
     async def is_done():
-        return bool((await served.http.get(f"/v1/jobs/{job}")).json()["state"] == "done")
+        return (await served.http.get(f"/v1/jobs/{job}")).json()["state"] == "done"
 
     await eventually(is_done)
 
@@ -113,15 +102,7 @@ async def test_a_removed_token_does_not_wait_for_models(filled, tokens, monkeypa
 
 
 async def test_an_error_does_not_end_the_looking(filled, monkeypatch, caplog, clock):
-    whole, failed = FixedSettings.has_changed, []
-
-    def once(source):
-        if not failed:
-            failed.append(1)
-            raise RuntimeError("a disk that is gone")
-        return whole(source)
-
-    monkeypatch.setattr(FixedSettings, "has_changed", once)
+    fail_first(monkeypatch, FixedSettings, "has_changed", RuntimeError("a disk that is gone"))
     async with in_process(filled, clock=clock) as served:
         await clock.passes_until(lambda: "could not be checked for changes" in caplog.text)
         served.source.problems = ("top_k must be a whole number",)
@@ -131,24 +112,14 @@ async def test_an_error_does_not_end_the_looking(filled, monkeypatch, caplog, cl
 @pytest.mark.parametrize("error", [RuntimeError("a driver's"), asyncio.CancelledError()])
 async def test_a_client_that_could_not_be_opened_is_closed(changing, database_url, monkeypatch, clock, error):
     del changing
-    closed = []
-    whole = Client.close
-
-    async def close(client):
-        closed.append(client)
-        await whole(client)
-
-    async def broken(_):
-        raise error
-
     async with in_process(url=database_url, clock=clock) as served:
         old = served.state.open_client
-        monkeypatch.setattr(Client, "close", close)
-        monkeypatch.setattr("semlex.server.open_client.OpenClient.warm", broken)
+        closed = calls_of(monkeypatch, Client, "close")
+        monkeypatch.setattr("semlex.server.open_client.OpenClient.warm", AsyncMock(side_effect=error))
         served.source.next = settings_for(database_url, collection="another")
         await clock.passes_until(lambda: closed)
         assert served.state.open_client is old
-        assert old.client not in closed
+        assert old.client not in [one["self"] for one in closed]
         if isinstance(error, RuntimeError):
             await eventually(lambda: served.state.problems)
             assert "old ones are in use" in (await checks(served))["settings"]
@@ -189,24 +160,22 @@ def test_a_file_of_tokens_keeps_its_owner_and_rights_which_count_as_a_change(tok
 
 
 @pytest.mark.slow
-async def test_a_search_in_flight_ends_with_the_client_that_it_began_with(two, clock):
-    async with in_process(url=two, clock=clock) as served:
+async def test_a_search_in_flight_ends_with_the_client_that_it_began_with(two_url, clock):
+    async with in_process(url=two_url, clock=clock) as served:
         old = served.state.open_client
 
         async def found():
             answer = await served.post("/v1/search", {"query": "key"})
-            assert answer.status_code == 200
             return [hit["id"] for hit in answer.json()["hits"]]
 
-        with held(two, f"semlex.{COLLECTION}_chunk") as holder:
+        with held(two_url, f"semlex.{COLLECTION}_chunk") as holder:
             asking = asyncio.ensure_future(found())
             await eventually(lambda: waiting(holder) == 1)
-            served.source.next = settings_for(two, collection="another")
-            assert await served.state.reload()
+            assert await served.changed(two_url, collection=HIDDEN)
             assert served.state.open_client is not old
-            assert await found() == ["new"]
+            assert await found() == [f"{HIDDEN}-id"]
             assert (old.users, asking.done()) == (1, False)
-        assert await asking == ["old"]
+        assert await asking == [f"{COLLECTION}-id"]
         await eventually(lambda: not any("retire" in str(task) for task in served.state._tasks))
         with pytest.raises(ConfigurationError, match="was closed"):
             await old.client.collections()
@@ -214,7 +183,7 @@ async def test_a_search_in_flight_ends_with_the_client_that_it_began_with(two, c
 
 
 @pytest.mark.slow
-async def test_bad_settings_leave_the_old_ones_and_say_so(two, tmp_path, caplog, clock):
+async def test_bad_settings_leave_the_old_ones_and_say_so(two_url, tmp_path, caplog, clock):
     caplog.set_level(logging.ERROR, logger="semlex.server")
     (tmp_path / "spoilt.json").write_text("{}")
     wrong = [
@@ -225,15 +194,12 @@ async def test_bad_settings_leave_the_old_ones_and_say_so(two, tmp_path, caplog,
         {"chat_model": "nosuch:model"},
         {"embedding_model": str(tmp_path / "none")},
     ]
-    async with in_process(url=two, clock=clock) as served:
+    async with in_process(url=two_url, clock=clock) as served:
         old = served.state.open_client
-        for number, (given, collection) in enumerate(product([None, *wrong], (COLLECTION, "nothing_yet")), 1):
+        for number, (given, collection) in enumerate(product([{}, *wrong], (COLLECTION, "nothing_yet")), 1):
             caplog.clear()
-            if given is None:
-                served.source.problems = ("top_k must be a whole number",)
-            else:
-                served.source.next = settings_for(**{"url": two, **given, "collection": collection})
-            assert not await served.state.reload(), given
+            served.source.problems = () if given else ("top_k must be a whole number",)
+            assert not await served.changed(two_url, **given, collection=collection), given
             assert served.state.open_client is old
             assert "the changed settings are not used" in caplog.text
             assert (await served.post("/v1/search", {"query": "key"})).status_code == 200
@@ -241,57 +207,44 @@ async def test_bad_settings_leave_the_old_ones_and_say_so(two, tmp_path, caplog,
             assert "old ones are in use" in told["settings"]
             assert str(tmp_path) not in str(told)
             assert served.state.metrics.reloads == {"refused": number}
-        served.source.next = settings_for(two, top_k=1)
-        assert await served.state.reload()
+        assert await served.changed(two_url, top_k=1)
         assert (await checks(served))["settings"] == "ok"
         caplog.clear()
         caplog.set_level(logging.WARNING, logger="semlex.server")
-        served.state.open_client.settings = settings_for(two, calibration=tmp_path / "none.json")
+        served.state.open_client.settings = settings_for(two_url, calibration=tmp_path / "none.json")
         answer = await served.post("/v1/search", {"query": "key"})
         assert (answer.status_code, str(tmp_path) in answer.text, str(tmp_path) in caplog.text) == (503, False, True)
 
 
 @pytest.mark.slow
-async def test_settings_serve_when_the_server_that_was_away_is_there(two, monkeypatch, caplog, clock):
-    whole, away = Client.initialize, [1] * 3
-
-    async def initialize(client):
-        if away:
-            away.pop()
-            raise ConnectionFailedError("the server does not answer")
-        await whole(client)
-
-    async with in_process(url=two, clock=clock) as served:
-        monkeypatch.setattr(Client, "initialize", initialize)
-        served.source.next = settings_for(two, collection="another")
+async def test_settings_serve_when_the_server_that_was_away_is_there(two_url, monkeypatch, caplog, clock):
+    async with in_process(url=two_url, clock=clock) as served:
+        fail_first(monkeypatch, Client, "initialize", *[ConnectionFailedError("the server does not answer")] * 3)
+        served.source.next = settings_for(two_url, collection=HIDDEN)
         await clock.passes_until(lambda: served.state.problems)
         assert "old ones are in use" in (await checks(served))["settings"]
-        await clock.passes_until(lambda: served.state.open_client.settings.collection == "another")
+        await clock.passes_until(lambda: served.state.open_client.settings.collection == HIDDEN)
         assert served.state.metrics.reloads == {"refused": 1, "ok": 1}
         assert caplog.text.count("the changed settings are not used") == 1
         assert (await checks(served))["settings"] == "ok"
 
 
-async def test_what_was_wrong_before_does_not_keep_settings_from_changing(two, tmp_path, clock):
+async def test_what_was_wrong_before_does_not_keep_settings_from_changing(two_url, tmp_path, clock):
     wrong = {"reranker_model": str(tmp_path / "none"), "use_reranking": True}
-    async with in_process(url=two, clock=clock) as served:
-        served.state._open_client = OpenClient(served.state.open_client.client, settings_for(two, **wrong))
+    async with in_process(url=two_url, clock=clock) as served:
+        served.state._open_client = OpenClient(served.state.open_client.client, settings_for(two_url, **wrong))
         served.state._open_client.problem = ModelNotFoundError("gone")
-        served.source.next = settings_for(two, **wrong)
-        assert not await served.state.reload()  # it is another problem
+        assert not await served.changed(two_url, **wrong)  # it is another problem
         (told,) = served.state.problems
         served.state._open_client.problem = ModelNotFoundError(told)
-        served.source.next = settings_for(two, **wrong, top_k=2)
-        assert await served.state.reload()
+        assert await served.changed(two_url, **wrong, top_k=2)
 
 
 @pytest.mark.slow
 async def test_searches_begin_with_what_the_settings_say(database_url, clock):
-    two = await fill(database_url)
-    async with Client(two, embedding_model="none") as client:
-        texts = [Document(f"key number {number}", id=f"k{number}") for number in range(8)]
-        await client.collection(COLLECTION).add_documents(texts)
-    async with in_process(url=two, clock=clock) as served:
+    async with Client(with_two(database_url), "none") as client:
+        await client.collection(COLLECTION).add_texts(f"key number {number}" for number in range(8))
+    async with in_process(url=database_url, clock=clock) as served:
 
         async def found(**given):
             answer = await served.post("/v1/search", {"query": "key", **given})
@@ -299,11 +252,10 @@ async def test_searches_begin_with_what_the_settings_say(database_url, clock):
             return answer.json()
 
         assert len((await found())["hits"]) == 5
-        served.source.next = settings_for(two, top_k=3, route="rules")
-        assert await served.state.reload()
+        assert await served.changed(database_url, top_k=3, route="rules")
         assert len((await found())["hits"]) == 3
         assert (await found())["route"] is not None
-        assert len((await found(collection="another"))["hits"]) == 1
+        assert len((await found(collection=HIDDEN))["hits"]) == 1
         assert len((await found(top_k=6))["hits"]) == 6  # a request takes precedence over the settings
         many = (await served.post("/v1/search/many", {"queries": ["key", "number"]})).json()["results"]
         assert [len(one["hits"]) for one in many] == [3, 3]
@@ -311,8 +263,7 @@ async def test_searches_begin_with_what_the_settings_say(database_url, clock):
         for given, is_below in (({}, True), ({"top_k": 4}, False)):
             told = await served.post("/v1/why", {"question": "key", "document": fourth, **given})
             assert (told.status_code, "below_top_k" in told.text) == (200, is_below)
-        served.source.next = settings_for(two, mode="vector")
-        assert await served.state.reload()
+        assert await served.changed(database_url, mode="vector")
         assert (await served.post("/v1/search", {"query": "key"})).status_code == 409  # there are no vectors
         assert len((await found(mode="keyword"))["hits"]) == 5
 
