@@ -62,6 +62,16 @@ class Served:
     async def post(self, path, body, **options):
         return await self.http.post(path, json=body, **options)
 
+    @asynccontextmanager
+    async def connection(self, sent=b""):
+        """A reader and a writer on a connection of its own, on which these bytes are sent."""
+        reader, writer = await asyncio.open_connection(*self.address)
+        writer.write(sent)
+        try:
+            yield reader, writer
+        finally:
+            writer.close()
+
     async def changed(self, url=None, **given):
         """Whether other settings are used from now on."""
         self.source.next = settings_for(url, **given)

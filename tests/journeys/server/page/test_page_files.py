@@ -90,10 +90,8 @@ async def test_judgements_of_a_client_that_left_are_kept_beside_the_next(filled,
             __enter__=lambda _: asked.append(1) or lock.acquire(), __exit__=lambda *_: lock.release()
         )
         body = json.dumps({"question": "first?", "judgements": {"d0": 1}}).encode()
-        _, writer = await asyncio.open_connection(*served.address)
-        writer.write(head("/v1/judgements", f"Content-Length: {len(body)}") + body)
-        assert await asyncio.to_thread(writing.wait, LIMIT)
-        writer.close()
+        async with served.connection(head("/v1/judgements", f"Content-Length: {len(body)}") + body):
+            assert await asyncio.to_thread(writing.wait, LIMIT)
         await eventually(lambda: served.state.metrics.refused["client-gone"])
         second = asyncio.ensure_future(served.post("/v1/judgements", {"question": "second?", "judgements": {"d1": 2}}))
         await eventually(lambda: len(asked) == 2)
