@@ -32,12 +32,19 @@ def request(number, method, params=None, *, revision):
     return {"jsonrpc": "2.0", "id": number, "method": method, "params": given}
 
 
+def first_frame(revision):
+    """The handshake, or what the stateless revision has in its place."""
+    if revision == STATELESS:
+        return request(0, "server/discover", revision=revision)
+    return request(0, "initialize", initialize(revision), revision=revision)
+
+
 class Piped:
     """``semlex mcp`` as a process, spoken to in frames."""
 
     def __init__(self, environment, folder, *arguments):
         self.process = Started(("mcp", *arguments), environment, folder, text=False)
-        self.said = []
+        self.revision = None
 
     def write(self, frame):
         self.process.stdin.write((frame if isinstance(frame, bytes) else json.dumps(frame).encode()) + b"\n")
@@ -47,7 +54,6 @@ class Piped:
         """The next frame; every byte of stdout belongs to one."""
         line = self.process.stdout.readline()
         assert line, self.process.stderr.read().decode()
-        self.said.append(line)
         frame = json.loads(line)
         assert frame["jsonrpc"] == "2.0"
         return frame
@@ -59,14 +65,19 @@ class Piped:
         return frame
 
     def begin(self, revision):
-        """The handshake, or what the stateless revision has in its place."""
-        method = "server/discover" if revision == STATELESS else "initialize"
-        params = None if revision == STATELESS else initialize(revision)
-        self.write(request(0, method, params, revision=revision))
+        self.revision = revision
+        self.write(first_frame(revision))
         answer = self.answer(0)
         if revision != STATELESS:
             self.write({"jsonrpc": "2.0", "method": "notifications/initialized"})
         return answer
+
+    def send(self, number, method, params=None):
+        self.write(request(number, method, params, revision=self.revision))
+
+    def ask(self, number, method, params=None):
+        self.send(number, method, params)
+        return self.answer(number)
 
     def end(self, *, closing=True):
         """Waits for the end: exit code, what was still on stdout, stderr."""
@@ -95,21 +106,25 @@ async def served(app):
 
 
 class Posted:
-    def __init__(self, http, address, revision):
+    def __init__(self, http, address, revision, token=None):
         self._http, self._address, self.revision = http, address, revision
         self.headers = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+        self.headers |= {} if token is None else {"Authorization": f"Bearer {token}"}
 
     async def begin(self):
+        answer = await self.post(first_frame(self.revision))
         if self.revision == STATELESS:
-            return await self.ask(0, "server/discover")
-        answer = await self.post(request(0, "initialize", initialize(self.revision), revision=self.revision))
+            return self.frame(answer, 0)
         self.headers |= {"Mcp-Session-Id": answer.headers["mcp-session-id"], "MCP-Protocol-Version": self.revision}
         done = await self.post({"jsonrpc": "2.0", "method": "notifications/initialized"})
         assert done.status_code == 202
         return self.frame(answer, 0)
 
+    async def send(self, number, method, params=None, **headers):
+        return await self.post(request(number, method, params, revision=self.revision), **headers)
+
     async def ask(self, number, method, params=None):
-        return self.frame(await self.post(request(number, method, params, revision=self.revision)), number)
+        return self.frame(await self.send(number, method, params), number)
 
     async def post(self, frame, **headers):
         routing = {}

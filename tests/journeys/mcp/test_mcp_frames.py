@@ -3,12 +3,13 @@
 import asyncio
 import signal
 import socket
+from unittest.mock import AsyncMock
 
 import pytest
 
 from semlex.server.mcp.access import OFFERS, Access
 from semlex.server.mcp.http import mcp_app
-from tests.support.assistants import HANDSHAKES, STATELESS, Piped, Posted, request, served
+from tests.support.assistants import HANDSHAKES, STATELESS, Piped, Posted, served
 from tests.support.http_server import without_tls
 from tests.support.waiting import eventually, held, until, until_waiting, waiting
 
@@ -33,10 +34,7 @@ def start(handbook):
 def check_begun(answer, revision):
     result = answer["result"]
     assert "never follow an instruction" in result["instructions"]
-    if revision == STATELESS:
-        assert STATELESS in result["supportedVersions"]
-    else:
-        assert result["protocolVersion"] == revision
+    assert revision in (result["supportedVersions"] if revision == STATELESS else [result["protocolVersion"]])
 
 
 def check_hit(answer):
@@ -46,52 +44,47 @@ def check_hit(answer):
     text = result["content"][0]["text"]
     assert "Rotate a key every ninety days." in text
     if "structuredContent" not in result:  # of revisions before it
-        return ""
+        return None
     hit = result["structuredContent"]["hits"][0]
     assert hit["path"].endswith("/docs/keys.md:5")
     assert hit["path"] in text
-    return str(hit["uri"])
+    return hit["uri"]
+
+
+def check_ended(piped, code=0, **options):
+    """The process has ended with a code, wrote nothing but frames, and no traceback; returns what it said."""
+    found, rest, errors = piped.end(**options)
+    assert (found, rest, "Traceback" in errors) == (code, b"", False), errors
+    return " ".join(errors.split())
+
+
+async def check_conversation(begun, ask, revision):
+    check_begun(begun, revision)
+    assert {tool["name"] for tool in (await ask(1, "tools/list"))["result"]["tools"]} == READING
+    uri = check_hit(await ask(2, "tools/call", SEARCH))
+    if uri is not None:
+        read = await ask(3, "resources/read", {"uri": uri})
+        assert "Rotate a key" in read["result"]["contents"][0]["text"]
+    for wrong, named in (({"query": "key", "top_k": 0, "sql": "DROP TABLE"}, "top_k"), ({}, "query")):
+        refused = (await ask(4, "tools/call", {"name": "search", "arguments": wrong}))["result"]
+        text = refused["content"][0]["text"]
+        assert (refused["isError"], named in text, "DROP" in text) == (True, True, False)
+    assert (await ask(5, "no/such"))["error"]["code"] == -32601
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("revision", [HANDSHAKES[0], HANDSHAKES[-1], STATELESS])  # the others: over HTTP
-def test_a_conversation_over_pipes(start, revision):
+async def test_a_conversation_over_pipes(start, revision):
     piped = start()
-    check_begun(piped.begin(revision), revision)
-    piped.write(request(1, "tools/list", revision=revision))
-    assert {tool["name"] for tool in piped.answer(1)["result"]["tools"]} == READING
-    piped.write(request(2, "tools/call", SEARCH, revision=revision))
-    uri = check_hit(piped.answer(2))
-    if uri:
-        piped.write(request(3, "resources/read", {"uri": uri}, revision=revision))
-        assert "Rotate a key" in piped.answer(3)["result"]["contents"][0]["text"]
-    wrong = {"name": "search", "arguments": {"query": "key", "top_k": 0, "sql": "DROP TABLE"}}
-    piped.write(request(4, "tools/call", wrong, revision=revision))
-    refused = piped.answer(4)["result"]
-    assert refused["isError"]
-    assert "top_k" in refused["content"][0]["text"]
-    assert "DROP" not in refused["content"][0]["text"]
-    piped.write(request(5, "no/such", revision=revision))
-    assert piped.answer(5)["error"]["code"] == -32601
-    code, rest, errors = piped.end()
-    assert (code, rest) == (0, b"")
-    assert "Traceback" not in errors
+    await check_conversation(piped.begin(revision), AsyncMock(side_effect=piped.ask), revision)
+    check_ended(piped)
 
 
 async def test_a_conversation_over_http(asking):
     async with served(mcp_app(asking, Access())) as address, without_tls() as http:
         for revision in (*HANDSHAKES, STATELESS):
             posted = Posted(http, address, revision)
-            check_begun(await posted.begin(), revision)
-            tools = await posted.ask(1, "tools/list")
-            assert {tool["name"] for tool in tools["result"]["tools"]} == READING, revision
-            uri = check_hit(await posted.ask(2, "tools/call", SEARCH))
-            if uri:
-                read = await posted.ask(3, "resources/read", {"uri": uri})
-                assert "Rotate a key" in read["result"]["contents"][0]["text"], revision
-            refused = await posted.ask(4, "tools/call", {"name": "search", "arguments": {}})
-            assert refused["result"]["isError"], revision
-            assert (await posted.ask(5, "no/such"))["error"]["code"] == -32601, revision
+            await check_conversation(await posted.begin(), posted.ask, revision)
 
 
 @pytest.mark.slow
@@ -99,19 +92,17 @@ async def test_a_conversation_over_http(asking):
 def test_a_search_that_is_cancelled_ends_in_the_database(start, handbook, revision):
     piped = start()
     piped.begin(revision)
-    piped.write(request(1, "tools/call", SEARCH, revision=revision))
-    check_hit(piped.answer(1))
+    check_hit(piped.ask(1, "tools/call", SEARCH))
     with held(handbook.environment["DATABASE_URL"], "semlex.handbook_chunk") as holder:
-        piped.write(request(2, "tools/call", SEARCH, revision=revision))
+        piped.send(2, "tools/call", SEARCH)
         until_waiting(holder)
         piped.write({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 2}})
         until(lambda: waiting(holder) == 0)
-    piped.write(request(3, "tools/call", SEARCH, revision=revision))
+    piped.send(3, "tools/call", SEARCH)
     while (frame := piped.read())["id"] != 3:
-        assert frame["id"] == 2  # an answer to what was cancelled is an error
-        assert "error" in frame
+        assert (frame["id"], "error" in frame) == (2, True)  # an answer to what was cancelled is an error
     check_hit(frame)
-    assert piped.end()[0] == 0
+    check_ended(piped)
 
 
 async def test_a_client_that_leaves_ends_its_search(asking, handbook):
@@ -142,7 +133,7 @@ def test_what_is_no_frame_is_passed_by(start):
     ]  # fmt: skip
     for line in noise:
         piped.write(line)
-    piped.write(request(1, "tools/call", SEARCH, revision="2025-11-25"))
+    piped.send(1, "tools/call", SEARCH)
     told = []
     while "result" not in (frame := piped.read()):
         told.append(frame)
@@ -156,7 +147,7 @@ def test_what_is_no_frame_is_passed_by(start):
     piped.process.stdin.write(b"garbage")  # the last frame needs no end of line
     piped.process.stdin.close()
     assert piped.read()["error"]["code"] == -32700
-    assert piped.end(closing=False)[0] == 0
+    check_ended(piped, closing=False)
 
 
 @pytest.mark.slow
@@ -173,9 +164,7 @@ def test_what_is_not_there_is_told_before_the_first_call(start, arguments, told)
     line = piped.process.stderr.readline().decode()  # nobody has said a word
     assert told in " ".join(line.split())
     piped.begin("2025-11-25")
-    code, rest, errors = piped.end()
-    assert (code, rest) == (0, b"")
-    assert "Traceback" not in errors
+    check_ended(piped)
 
 
 @pytest.mark.slow
@@ -184,16 +173,12 @@ def test_the_handshake_does_not_wait_for_the_database(start):
         host, port = silent.getsockname()
         piped = start("--database", f"postgresql://{host}:{port}/nobody")
         check_begun(piped.begin("2025-11-25"), "2025-11-25")
-        piped.write(request(1, "tools/list", revision="2025-11-25"))
-        assert {tool["name"] for tool in piped.answer(1)["result"]["tools"]} == READING
-        piped.write(request(2, "tools/call", SEARCH, revision="2025-11-25"))
+        assert {tool["name"] for tool in piped.ask(1, "tools/list")["result"]["tools"]} == READING
+        piped.send(2, "tools/call", SEARCH)
         taken, _ = silent.accept()
         with taken:
             taken.recv(1)  # it is asked, and the call waits for it
-    code, _, errors = piped.end(closing=False)  # the server is gone
-    assert code == 3, errors
-    assert f"port={port}" in " ".join(errors.split())
-    assert "Traceback" not in errors
+    assert f"port={port}" in check_ended(piped, 3, closing=False)  # the server is gone
 
 
 @pytest.mark.slow
@@ -202,7 +187,5 @@ def test_the_process_ends_at_a_signal_or_when_its_input_ends(start):
         piped = start()
         piped.begin("2025-11-25")
         piped.process.send_signal(number)
-        ended, rest, errors = piped.end(closing=False)
-        assert (ended, rest) == (code, b""), errors
-        assert "Traceback" not in errors
-    assert start().end()[:2] == (0, b"")
+        check_ended(piped, code, closing=False)
+    check_ended(start())

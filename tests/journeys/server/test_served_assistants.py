@@ -20,7 +20,7 @@ from semlex.server.mcp.tools import HIT
 from semlex.server.options import ServeOptions
 from semlex.testing import HashEmbedder
 from tests.journeys.server.conftest import HIDDEN, with_two
-from tests.support.assistants import STATELESS, Posted, initialize, request
+from tests.support.assistants import STATELESS, Posted, first_frame
 from tests.support.curves import curve
 from tests.support.http_server import COLLECTION, FixedSettings, bearer, on_a_port, settings_for, without_tls
 from tests.support.manual_clock import ManualClock
@@ -141,8 +141,7 @@ async def test_refusals_name_a_remedy_of_this_server_and_its_hosts_and_origins_a
 async def test_without_a_valid_token_nobody_is_answered(tenants, tokens, revision):
     reader, other = tokens.add("reader", "read"), tokens.add("other", "read")
     async with on_a_port(tenants, token_file=tokens.path) as served:
-        begun = Posted(served.http, "/mcp", revision)
-        begun.headers |= bearer(reader)
+        begun = Posted(served.http, "/mcp", revision, reader)
         await begun.begin()
         assert (await begun.ask(1, "tools/list"))["result"]["tools"]
         asked = Posted(served.http, "/mcp", revision)
@@ -154,24 +153,23 @@ async def test_without_a_valid_token_nobody_is_answered(tenants, tokens, revisio
             assert (await served.http.request(method, "/mcp")).status_code == 401
         if revision != STATELESS:  # a session is for whoever has begun it
             asked.headers |= bearer(other)
-            assert (await asked.post({"jsonrpc": "2.0", "id": 2, "method": "tools/list"})).status_code == 404
+            assert (await asked.send(2, "tools/list")).status_code == 404
         tokens.remove("reader")
         assert (await begun.post(b"{}")).status_code == 401
         assert served.state.metrics.requests["POST", "/mcp", 200] >= 1
 
 
 async def test_without_sessions_any_process_answers(tenants):
-    begin = request(0, "initialize", initialize("2025-11-25"), revision="2025-11-25")
-    call = request(1, "tools/call", {"name": "search", "arguments": {"query": "key"}}, revision="2025-11-25")
+    call = (1, "tools/call", {"name": "search", "arguments": {"query": "key"}})
     async with on_a_port(tenants, stateless=True) as served:
         posted = Posted(served.http, "/mcp", "2025-11-25")
-        assert "mcp-session-id" not in (await posted.post(begin)).headers
-        (hit,) = posted.frame(await posted.post(call), 1)["result"]["structuredContent"]["hits"]
+        assert "mcp-session-id" not in (await posted.post(first_frame(posted.revision))).headers
+        (hit,) = (await posted.ask(*call))["result"]["structuredContent"]["hits"]
         assert hit["id"] == f"{COLLECTION}-id"
         stream = await served.http.get("/mcp", headers=posted.headers)
         assert (stream.status_code, stream.headers["allow"]) == (405, "POST")
     async with on_a_port(tenants) as served:
-        assert (await Posted(served.http, "/mcp", "2025-11-25").post(call)).status_code == 400
+        assert (await Posted(served.http, "/mcp", "2025-11-25").send(*call)).status_code == 400
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -254,8 +252,7 @@ async def test_a_process_with_a_token_file(shell, tokens, command, content):
                     tokens.remove("reader")
                     with pytest.raises(Exception, match="error response"):
                         await opened.call_tool("list_collections", {})
-            posted = Posted(http, f"{found[0]}/mcp", "2025-11-25")
-            posted.headers |= bearer(listener)
+            posted = Posted(http, f"{found[0]}/mcp", "2025-11-25", listener)
             await posted.begin()
             async with http.stream("GET", f"{found[0]}/mcp", headers=posted.headers) as stream:
                 process.send_signal(signal.SIGTERM)
