@@ -23,7 +23,6 @@ from tests.support.waiting import LIMIT
 pytestmark = pytest.mark.slow  # most of them
 
 SEARCH = {"query": "every ninety days", "collection": "handbook"}
-
 TOKENS = {"reader-token": Caller("reader", "read", frozenset({"handbook"})), "writer-token": Caller("writer", "write")}
 
 
