@@ -174,13 +174,3 @@ async def test_bodies_in_progress_have_a_longest_sum_and_each_caller_a_share(fil
         await eventually(lambda: served.state.metrics.in_flight == 0)
         for token in (ann, bob, eve):  # what has ended is no longer counted
             assert (await ask(token, 1_000)).status_code == 200
-
-
-@pytest.mark.slow
-async def test_a_whole_stream_is_no_client_that_left(filled):
-    async with on_a_port(filled) as served:
-        for _ in range(5):
-            answer = await served.post("/v1/answer", {"question": "how often is a key rotated?", "stream": True})
-            assert (answer.status_code, "event: answer" in answer.text) == (200, True)
-        assert (await served.post("/v1/search", {"query": "key"})).status_code == 200
-        assert served.state.metrics.refused == {}

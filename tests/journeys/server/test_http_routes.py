@@ -22,6 +22,7 @@ from semlex.server.routes import ROUTERS
 from semlex.testing import HashEmbedder
 from semlex.types.queries import Route
 from semlex.types.results import DocumentHits, HitMetadata, LegReport, SearchResult, SearchResults
+from tests.support.folders import folder_with
 from tests.support.http_server import COLLECTION, app_of, client_of, in_process, on_a_port
 from tests.support.waiting import eventually
 
@@ -101,14 +102,17 @@ async def test_an_answer_is_streamed_sentence_by_sentence(filled):
     body = {"question": "how often is a key rotated?", "stream": True}
     async with on_a_port(filled) as served:
         whole = (await served.post("/query", {**body, "stream": False})).json()
-        answer = await served.post("/v1/answer", body)
-    assert answer.headers["content-type"].startswith("text/event-stream")
-    events = [block.split("\n") for block in answer.text.strip().split("\n\n")]
-    names = [lines[0].removeprefix("event: ") for lines in events]
-    last = json.loads(events[-1][1].removeprefix("data: "))
-    assert names == ["sentence"] * (len(names) - 1) + ["answer"]
-    assert (last["text"], last["sentences"]) == (whole["text"], whole["sentences"])
-    assert [citation["verdict"] for citation in last["sentences"][0]["citations"]] == ["exact"]
+        answers = [await served.post("/v1/answer", body) for _ in range(5)]
+        assert (await served.post("/v1/search", {"query": "key"})).status_code == 200
+        assert served.state.metrics.refused == {}  # who has read the whole stream is no client that left
+    for answer in answers:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        events = [block.split("\n") for block in answer.text.strip().split("\n\n")]
+        names = [lines[0].removeprefix("event: ") for lines in events]
+        last = json.loads(events[-1][1].removeprefix("data: "))
+        assert names == ["sentence"] * (len(names) - 1) + ["answer"]
+        assert (last["text"], last["sentences"]) == (whole["text"], whole["sentences"])
+        assert [citation["verdict"] for citation in last["sentences"][0]["citations"]] == ["exact"]
 
 
 async def test_documents_come_and_go(changing):
@@ -139,11 +143,11 @@ async def test_a_job_is_done_by_the_server_itself(database_url, tmp_path):
 
         job = await eventually(ended)
         assert (job["state"], job["result"]["added"]) == ("done", 1)
-        hits = (await served.post("/v1/search", {"query": "rotated"})).json()["hits"]
-        assert [hit["source_document"] for hit in hits] == ["keys.md"]
+        (hit,) = (await served.post("/v1/search", {"query": "rotated"})).json()["hits"]
+        assert hit["source_document"] == "keys.md"
         assert (await served.post(f"{place}/retry", {})).status_code == 409
-        outside = await served.post("/index", {"paths": [str(tmp_path / ".." / "elsewhere"), "/"]})
-        assert outside.status_code == 403
+        outside = {"paths": [str(tmp_path / ".." / "elsewhere"), "/"]}
+        assert (await served.post("/index", outside)).status_code == 403
         assert (await served.post("/v1/jobs", {"kind": "rechunk"})).status_code == 403
 
 
@@ -178,8 +182,8 @@ async def test_a_collection_that_was_dropped_and_made_again(changing, database_u
             for _ in range(2):
                 assert (await served.post("/v1/search", {"query": "key"})).status_code == 404
             await other.collection(COLLECTION).add_texts(["A key of another one."], ids=["other"])
-            hits = (await served.post("/v1/search", {"query": "key"})).json()["hits"]
-            assert [hit["id"] for hit in hits] == ["other"]
+            (hit,) = (await served.post("/v1/search", {"query": "key"})).json()["hits"]
+            assert hit["id"] == "other"
         await other.drop(COLLECTION)
         await other.collection(COLLECTION).add_texts(["A key of another one."], ids=["other"])
         assert [(await served.post("/v1/documents", posted)).status_code for _ in range(3)] == [404, 201, 201]
@@ -243,23 +247,19 @@ async def test_every_route_answers_for_a_collection_in_use(used, tmp_path):
 
 async def test_documents_are_listed_by_pages(database_url, tmp_path):
     # A name that begins as another, and one that sorts before the mark between source and path.
-    folders = [tmp_path / name for name in ("docs", "docs-2", "docs: a")]
-    for folder, name in product(folders, ("a.md", "b.md")):
-        folder.mkdir(exist_ok=True)
-        (folder / name).write_text(f"A key in {name}.", encoding="utf-8")
+    places = product(("docs", "docs-2", "docs: a"), ("a.md", "b.md"))
+    folder_with(tmp_path, {f"{folder}/{name}": f"A key in {name}." for folder, name in places})
     async with Client(database_url, "none") as client, in_process(client) as served:
-        await client.collection(COLLECTION).index(*folders)
+        await client.collection(COLLECTION).index(*tmp_path.iterdir())
         every = (await served.http.get("/v1/documents")).json()
         assert (len(every["documents"]), every["next_after"]) == (6, None)
         for limit in (1, 4, 5, 6):
-            seen, after = [], None
-            while len(seen) <= 6:
-                page = {"limit": limit} | ({} if after is None else {"after": after})
+            seen, page = [], {"limit": limit}
+            while len(seen) <= 6 and page.get("after", "") is not None:
                 found = (await served.http.get("/v1/documents", params=page)).json()
-                seen += found["documents"]
                 assert len(found["documents"]) <= limit
-                if (after := found["next_after"]) is None:
-                    break
+                seen += found["documents"]
+                page["after"] = found["next_after"]
             assert seen == every["documents"]
 
 

@@ -9,6 +9,7 @@ import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from itertools import pairwise
 from unittest.mock import AsyncMock
 
 import httpx2
@@ -17,11 +18,10 @@ import pytest
 
 from semlex.server import processes
 from semlex.server.options import ServeOptions
-from tests.support.http_server import bearer
 from tests.support.waiting import LIMIT, eventually, held, turns, until, until_waiting, waiting
 
 pytestmark = pytest.mark.slow
-JSON = {"Content-Type": "application/json"}
+FILE = ("--token-file", "tokens.json")
 
 
 @contextmanager
@@ -34,14 +34,19 @@ def serving(shell, *options):
         yield process, address[0], lines[1].removeprefix("ask: ").strip()
 
 
-def test_it_is_started_asked_and_stopped(program):
+@pytest.mark.parametrize("options", [(), ("--host", "0.0.0.0", *FILE)])  # noqa: S104
+def test_it_is_started_asked_as_it_shows_and_stopped(program, options):
     program("index", "docs")
-    with serving(program) as (process, address, line):
+    secret = program("serve", "token", "add", "ann", *FILE).stdout.strip()
+    with serving(program, *options) as (process, address, line):
         assert httpx2.get(f"{address}/readyz").json()["status"] == "ready"
-        asked = shlex.split(line)
+        assert httpx2.get(f"{address}/v1/collections").status_code == (401 if options else 200)
+        asked = shlex.split(line.replace("TOKEN", secret))
         assert asked[0] == "curl"
-        assert httpx2.post(asked[2], content=asked[-1], headers=JSON).status_code == 200
-        assert httpx2.post(f"{address}/v1/documents", json={"documents": [{"content": "x"}]}).status_code == 403
+        headers = dict(header.split(": ") for option, header in pairwise(asked) if option == "-H")
+        assert httpx2.post(asked[2], content=asked[-1], headers=headers).status_code == 200
+        written = {"documents": [{"content": "x"}]}
+        assert httpx2.post(f"{address}/v1/documents", json=written, headers=headers).status_code == 403
         process.send_signal(signal.SIGINT)
         _, said = process.communicate()
         assert (process.returncode, "stopping" in said, "Traceback" in said) == (130, True, False)
@@ -73,18 +78,6 @@ def test_a_second_signal_ends_requests_in_progress_and_every_line_of_a_json_log_
         assert all({"message", "level", "time"} <= json.loads(line).keys() for line in said)
 
 
-def test_the_address_that_it_shows_is_one_to_ask(program):
-    program("index", "docs")
-    file = ("--token-file", "tokens.json")
-    headers = bearer(program("serve", "token", "add", "ann", *file).stdout.strip())
-    with serving(program, "--host", "0.0.0.0", *file) as (_, address, line):  # noqa: S104
-        assert httpx2.get(f"{address}/healthz").status_code == 200
-        asked = shlex.split(line.replace("TOKEN", headers["Authorization"].split()[1]))
-        assert headers["Authorization"] in asked[4]
-        assert httpx2.get(f"{address}/v1/collections").status_code == 401
-        assert httpx2.post(asked[2], content=asked[-1], headers=headers | JSON).status_code == 200
-
-
 def test_what_cannot_be_listened_on_is_told(program):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
@@ -102,18 +95,19 @@ def test_what_cannot_be_listened_on_is_told(program):
 
 
 def test_tokens_are_made_listed_and_removed(shell):
-    file = ("--token-file", "tokens.json")
-    assert shell("serve", "token", "add", "ann", "--rights", "read", *file).stdout.startswith("semlex_")
-    assert "ann  read  all collections" in shell("serve", "token", "list", *file).stdout
-    shell("serve", "token", "remove", "ann", *file)
+    def token(*arguments, code=0):
+        done = shell("serve", "token", *arguments, *FILE, code=code)
+        return done.stderr if code else done.stdout
+
+    assert token("add", "ann", "--rights", "read").startswith("semlex_")
+    assert "ann  read  all collections" in token("list")
+    token("remove", "ann")
     assert json.loads((shell.folder / "tokens.json").read_text()) == {"tokens": {}}
-    assert "unknown token" in shell("serve", "token", "remove", "ann", *file, code=2).stderr
-    shell("serve", "token", "add", "guest", "--expires", "2999-12-31T00:00Z", *file)
-    listed = shell("serve", "token", "list", *file).stdout
-    assert "guest  read  all collections  expires 2999-12-31 00:00+0000" in listed
-    assert shell.objects("serve", "token", "list", *file)[0]["expires"] == "2999-12-31T00:00:00+00:00"
-    refused = shell("serve", "token", "add", "x", "--expires", "soon", *file, code=2)
-    assert "--expires must be a time with its zone" in refused.stderr
+    assert "unknown token" in token("remove", "ann", code=2)
+    token("add", "guest", "--expires", "2999-12-31T00:00Z")
+    assert "guest  read  all collections  expires 2999-12-31 00:00+0000" in token("list")
+    assert json.loads(token("list", "--json"))["expires"] == "2999-12-31T00:00:00+00:00"
+    assert "--expires must be a time with its zone" in token("add", "x", "--expires", "soon", code=2)
 
 
 @contextmanager
