@@ -59,13 +59,9 @@ async def tenants(database_url, docs, tmp_path):
 def state(connection):
     """All that a tool could have changed."""
     tables = ("handbook_document", "secret_document", "handbook_chunk", "secret_chunk", "collection", "job")
-    return [
-        connection.execute(f"SELECT count(*), max(xmin::text::bigint) FROM semlex.{table}").fetchall()  # noqa: S608
-        for table in tables
-    ] + [
-        connection.execute(f"SELECT segment_id FROM semlex.{name}_segment ORDER BY 1").fetchall()  # noqa: S608
-        for name in ("handbook", "secret")
-    ]
+    statements = [f"SELECT count(*), max(xmin::text::bigint) FROM semlex.{table}" for table in tables]  # noqa: S608
+    statements += [f"SELECT segment_id FROM semlex.{name}_segment ORDER BY 1" for name in ("handbook", "secret")]  # noqa: S608
+    return [connection.execute(statement).fetchall() for statement in statements]
 
 
 @pytest.fixture
@@ -142,14 +138,11 @@ def test_rights_of_a_caller_only_narrow_and_what_cannot_be_allowed_is_refused_at
         for name in ("handbook", "other", "secret"):
             both = Access(own).sees(name) and (caller.collections is None or name in caller.collections)
             assert narrowed.sees(name) == both
-    for wrong, error in (
-        ({"folders": ["."]}, ConfigurationError),
-        ({"writes": True, "folders": ["no-such-folder"]}, ConfigurationError),
-        ({"collections": ["No Such"]}, (ConfigurationError, ValidationError)),
-        ({"collections": [3]}, ConfigurationError),
-    ):
-        with pytest.raises(error):
+    for wrong in ({"folders": ["."]}, {"writes": True, "folders": ["no-such-folder"]}, {"collections": [3]}):
+        with pytest.raises(ConfigurationError):
             Access.of(**wrong)
+    with pytest.raises(ValidationError):
+        Access.of(["No Such"])
 
 
 async def test_files_that_are_no_documents_leave_no_trace(client, docs, tmp_path, monkeypatch):
@@ -317,15 +310,13 @@ async def test_assistants_and_servers_have_the_rights_of_the_role(reader, databa
             listed = (await assistant.call_tool("list_collections", {})).structured_content["collections"]
             # The registry names both; what the role may not read is not counted for it.
             assert {one["name"]: one["chunks"] for one in listed} == {"handbook": 2, "other": None}
-            for tool, call in (
-                ("search", {"query": "x", "collection": "other"}),
-                ("collection_stats", {"collection": "other"}),
-                ("index_folder", {"folder": str(docs), "collection": "handbook"}),
-                ("index_folder", {"folder": str(docs), "collection": "fresh"}),
-                ("reindex_collection", {"collection": "handbook"}),
-            ):
-                refused = await assistant.call_tool(tool, call)
-                assert (refused.is_error, "Error executing" in refused.content[0].text) == (True, False), (tool, call)
+            for tool, collection, call in (
+                ("search", "other", {"query": "x"}), ("collection_stats", "other", {}),
+                ("reindex_collection", "handbook", {}), ("index_folder", "handbook", {"folder": str(docs)}),
+                ("index_folder", "fresh", {"folder": str(docs)}),
+            ):  # fmt: skip
+                refused = await assistant.call_tool(tool, call | {"collection": collection})
+                assert (refused.is_error, "Error executing" in refused.content[0].text) == (True, False), tool
         assert [one.name for one in await narrow.collections()] == ["handbook", "other"]
         assert await narrow.collection("handbook").count() == 2
         for refused in (narrow.drop("handbook"), narrow.collection("handbook").add_texts(["more"])):
@@ -337,10 +328,7 @@ async def test_assistants_and_servers_have_the_rights_of_the_role(reader, databa
         Client(database_url, role="none")
     async with in_process(url=database_url, role=reader, rights="admin") as served:
         assert (await served.post("/v1/search", {"query": "ninety days"})).json()["hits"]
-        for path, body in (
-            ("/v1/documents", {"documents": [{"content": "more"}]}),
-            ("/v1/search", {"query": "x", "collection": "other"}),
-        ):
-            assert (await served.post(path, body)).status_code == 503, path
+        assert (await served.post("/v1/documents", {"documents": [{"content": "more"}]})).status_code == 503
+        assert (await served.post("/v1/search", {"query": "x", "collection": "other"})).status_code == 503
     with pytest.raises(ConfigurationError, match="semlex worker"):
         ServeOptions(role=reader, jobs=1)

@@ -43,14 +43,11 @@ def outside_of_quotes(text):
 async def test_no_document_ends_its_own_quote(client, tmp_path):
     assert "data" in INSTRUCTIONS
     calls = [
-        ("search", {"query": "otter", "top_k": 20}),
-        ("answer_research_question", {"question": "where does an otter swim?"}),
-        ("list_fields", {"values": True}),
-        ("get_document", {"document": "text.md"}),
-        ("outline", {"document": "title.md"}),
+        ("search", {"query": "otter", "top_k": 20}), ("list_fields", {"values": True}),
+        ("answer_research_question", {"question": "where does an otter swim?"}), ("get_chunk", {"chunk_id": "named"}),
+        ("get_document", {"document": "text.md"}), ("outline", {"document": "title.md"}),
         ("why", {"document": "text.md", "question": "otter"}),
-        ("get_chunk", {"chunk_id": "named"}),
-    ]
+    ]  # fmt: skip
     marks = []
     async with Assistant(mcp_server(client, Access.of(["hostile"]))) as assistant:
         for number, pattern in enumerate(PATTERNS.values()):
@@ -114,8 +111,7 @@ async def test_no_word_of_a_document_stands_outside_of_quotes(client, tmp_path):
     files = dict.fromkeys(("canary-folder/canary-file.md", "canary-file.md"), text)
     files |= {"canary-bad.pdf": "no such thing", "canary-empty.md": ""}
     folder = folder_with(tmp_path / "docs", files)
-    server = mcp_server(client, Access.of(["hostile"], writes=True, folders=[folder]))
-    async with Assistant(server) as assistant:
+    async with Assistant(mcp_server(client, Access.of(["hostile"], writes=True, folders=[folder]))) as assistant:
         call = {"folder": ".", "collection": "hostile"}
         failed = await assistant.call_tool("index_folder", call)
         wanted = {"problems": ("canary-bad.pdf", "parser_failed"), "without_text": ("canary-empty.md", "no_text")}

@@ -40,8 +40,7 @@ async def test_progress_is_told_while_files_are_read(client, docs, mode):
         for options, counts in (({"progress_callback": tell}, (2, 0)), ({}, (0, 2))):
             found = (await assistant.call_tool("index_folder", call, **options)).structured_content
             assert (found["added"], found["unchanged"]) == counts
-        later = await assistant.call_tool("index_folder", {**call, "background": True})
-        job = later.structured_content["job_id"]
+        job = (await assistant.call_tool("index_folder", {**call, "background": True})).structured_content["job_id"]
         (status,) = (await assistant.call_tool("job_status", {"job_id": job})).structured_content["jobs"]
         assert (status["state"], status["kind"], status["collection"]) == ("queued", "index", "fresh")
     assert told
@@ -138,8 +137,7 @@ async def test_bodies_are_bounded_and_noise_is_refused(asking):
             for noise in (b"", b"garbage", b"[]", b"null", b"\xff\xfe", b"[" * 100_000, b'{"jsonrpc": "2.0"}'):
                 answer = await posted.post(noise, **more)
                 assert 400 <= answer.status_code < 500, (revision, noise[:20], answer.status_code)
-            wrong = await posted.send(1, "tools/list", **{"Content-Type": "text/plain"})
-            assert wrong.status_code in (400, 415)
+            assert (await posted.send(1, "tools/list", **{"Content-Type": "text/plain"})).status_code in (400, 415)
             assert (await posted.ask(2, "tools/list"))["result"]["tools"]
 
 

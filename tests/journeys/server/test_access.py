@@ -23,20 +23,13 @@ from tests.support.http_server import COLLECTION, app_of, bearer, in_process
 JOB = "00000000-0000-4000-8000-000000000000"
 # What a valid request of each operation is made with, beside the collection.
 BODIES = {
-    "search": {"query": "key"},
-    "candidates": {"query": "key"},
-    "search page": {"cursor": "torn"},
-    "search many": {"queries": ["key"]},
-    "why": {"question": "key", "document": "d0"},
-    "facets": {"fields": ["year"]},
-    "context": {"question": "key"},
-    "answer": {"question": "key"},
+    "search": {"query": "key"}, "candidates": {"query": "key"}, "search page": {"cursor": "torn"},
+    "search many": {"queries": ["key"]}, "why": {"question": "key", "document": "d0"}, "facets": {"fields": ["year"]},
+    "context": {"question": "key"}, "answer": {"question": "key"}, "delete": {"ids": ["nothing"]},
+    "index": {"paths": ["/nowhere"]}, "judge": {"question": "key", "judgements": {"d0": 1}},
     "add documents": {"documents": [{"content": "One.", "id": "d0"}]},
-    "delete": {"ids": ["nothing"]},
     "submit job": {"kind": "add", "arguments": {"documents": [{"content": "x", "id": "d0"}]}},
-    "index": {"paths": ["/nowhere"]},
-    "judge": {"question": "key", "judgements": {"d0": 1}},
-}
+}  # fmt: skip
 # Of routes that are no operation on a collection.
 OTHER_BODIES = {
     "/v1/embeddings": {"input": "key"},
@@ -140,8 +133,8 @@ async def test_callers_see_their_own_jobs_and_need_the_rights_of_a_job(changing,
         async with in_process(changing, rights=rights, allow=[tmp_path]) as served:
             for kind, needed in OF_JOBS.items():
                 answer = await served.post("/v1/jobs", {"kind": kind, "arguments": arguments.get(kind, {})})
-                may = ORDER.index(rights) >= ORDER.index(needed)
-                assert answer.status_code == (202 if may else 403), (kind, rights)
+                wanted = 202 if ORDER.index(rights) >= ORDER.index(needed) else 403
+                assert answer.status_code == wanted, (kind, rights)
     execute(database_url, "UPDATE semlex.job SET kind = 'of a newer semlex'")
     for rights in ORDER:
         async with in_process(changing, rights=rights) as served:

@@ -121,8 +121,7 @@ async def test_the_rest_after_the_last_answer_has_its_bounds(filled, monkeypatch
     async with on_a_port(filled, clock=clock, head_seconds=60) as served:
         async with served.connection(begin) as (reader, writer):
             assert status_of(await reader.readuntil(b"\r\n\r\n")) == 413
-            rest = await reader.read()  # the server says that it sends no more
-            assert json.loads(rest)["status"] == 413
+            assert json.loads(await reader.read())["status"] == 413  # the server says that it sends no more
             with suppress(ConnectionError):
                 while served.connections:
                     writer.write(b" " * 10_000)
@@ -136,8 +135,7 @@ async def test_the_rest_after_the_last_answer_has_its_bounds(filled, monkeypatch
 async def test_open_routes_take_no_body_and_only_routes_that_store_documents_take_a_long_one(filled):
     async with in_process(filled, documents_bytes=8 * MIB) as served:
         for method, path in product(("GET", "POST"), ("/page/documents", "/healthz", "/", "/readyz")):
-            answer = await served.http.request(method, path, content=b"x" * 2_000)
-            assert answer.status_code == 413, (method, path)
+            assert (await served.http.request(method, path, content=b"x" * 2_000)).status_code == 413, (method, path)
         assert (await served.http.get("/v1/count")).status_code == 200
     options = ServeOptions(documents_bytes=8 * MIB)
     paths = ("/v1/documents", "/v1/jobs", "/v1/search", "/v1/x/documents", "/page/jobs", "/documents")

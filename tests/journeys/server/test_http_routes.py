@@ -47,12 +47,11 @@ def test_every_operation_is_a_route_with_its_arguments_or_says_why_not():
     assert OPERATIONS.keys() - routes.keys() == set().union(*WITHOUT_ROUTE.values())
     assert {name: OPERATIONS[name].rights for name in routes} == {name: one[RIGHTS] for name, one in routes.items()}
     for name, route in routes.items():
-        operation = OPERATIONS[name]
         given = {one["name"] for one in route.get("parameters", [])}
         if "requestBody" in route:
             reference = route["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
             given |= description["components"]["schemas"][reference]["properties"].keys()
-        known = arguments_of(operation.method).values()
+        known = arguments_of(OPERATIONS[name].method).values()
         arguments = {one.name for each in known for one in (each.parts.values() or [each]) if one.option.offered}
         # How files are cut and read is said by whoever runs the server.
         left_out = declared(FileOptions).keys() | {"enrichment"} if name == "index" else set()
@@ -63,8 +62,7 @@ def test_every_operation_is_a_route_with_its_arguments_or_says_why_not():
 async def test_a_search_is_that_of_the_library(filled, served):
     own = (await filled.collection(COLLECTION).search("rotated key", 3, {"lang": "en"}, explain=True)).to_dict()
     for filters, path in product(({"lang": "en"}, 'lang == "en"'), ("/v1/search", "/search")):
-        body = {"query": "rotated key", "top_k": 3, "filters": filters, "explain": True}
-        answer = await served.post(path, body)
+        answer = await served.post(path, {"query": "rotated key", "top_k": 3, "filters": filters, "explain": True})
         ignored = dict.fromkeys(("timings", "legs", "query_cached"))
         assert answer.json() | ignored == json.loads(json.dumps(own)) | ignored
     # The page's own sum, from the two scores, gives the library's order and scores for every weight.
@@ -91,8 +89,7 @@ async def test_pages_are_one_list(served):
     assert sorted(ids) == [f"d{number}" for number in range(5)]
     assert (await served.post("/v1/search/page", {"cursor": "torn"})).status_code == 404
     filters = {"filters": "exists lang"}
-    cursor = (await served.post("/v1/search", search | filters)).json()["next_cursor"]
-    page = {"cursor": cursor, **filters}
+    page = filters | {"cursor": (await served.post("/v1/search", search | filters)).json()["next_cursor"]}
     assert (await served.post("/v1/search/page", page)).status_code == 200
     refused = await served.post("/v1/search/page", page | {"filters": {"tenant": 3}})
     assert (refused.status_code, refused.json()["errors"][0]["field"]) == (422, "filters")
@@ -146,8 +143,7 @@ async def test_a_job_is_done_by_the_server_itself(database_url, tmp_path):
         (hit,) = (await served.post("/v1/search", {"query": "rotated"})).json()["hits"]
         assert hit["source_document"] == "keys.md"
         assert (await served.post(f"{place}/retry", {})).status_code == 409
-        outside = {"paths": [str(tmp_path / ".." / "elsewhere"), "/"]}
-        assert (await served.post("/index", outside)).status_code == 403
+        assert (await served.post("/index", {"paths": [f"{tmp_path}/../elsewhere", "/"]})).status_code == 403
         assert (await served.post("/v1/jobs", {"kind": "rechunk"})).status_code == 403
 
 

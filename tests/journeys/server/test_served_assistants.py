@@ -13,16 +13,14 @@ from mcp.client.streamable_http import streamable_http_client
 
 from semlex import Client
 from semlex.retriever.handle import write_curve
-from semlex.server.app import create_app
 from semlex.server.connections import LOOK_SECONDS
 from semlex.server.mcp.access import OFFERS
 from semlex.server.mcp.tools import HIT
-from semlex.server.options import ServeOptions
 from semlex.testing import HashEmbedder
 from tests.journeys.server.conftest import HIDDEN, with_two
 from tests.support.assistants import STATELESS, Posted, first_frame
 from tests.support.curves import curve
-from tests.support.http_server import COLLECTION, FixedSettings, bearer, on_a_port, settings_for, without_tls
+from tests.support.http_server import COLLECTION, app_of, bearer, on_a_port, settings_for, without_tls
 from tests.support.manual_clock import ManualClock
 from tests.support.waiting import LIMIT, eventually, held, waiting
 
@@ -91,10 +89,8 @@ async def test_a_tool_that_names_no_collection_means_that_of_the_settings(databa
         served.state.open_client.settings = settings_for(collection="fresh")
         async with assistant(served.url, everything) as opened:
             found = await opened.call_tool("search", {"query": "key"})
-            assert found.is_error
-            assert "name a collection; collections: " in found.content[0].text
-            made = await opened.call_tool("index_folder", {"folder": "."})
-            assert made.structured_content["collection"] == "fresh"
+            assert (found.is_error, "name a collection; collections: " in found.content[0].text) == (True, True)
+            assert (await opened.call_tool("index_folder", {"folder": "."})).structured_content["collection"] == "fresh"
 
 
 async def test_the_calibration_of_the_settings_holds_for_assistants(database_url, tmp_path):
@@ -185,8 +181,8 @@ async def test_streams_have_no_time_and_take_no_place(tenants, two_url, mode):
                 assert not (await other.call_tool("search", {"query": "key"})).is_error
                 assert not asking.done()
             assert not (await asking).is_error
-        too_long = await served.http.post("/mcp", content=b"x" * (served.state.options.body_bytes + 1))
-        assert too_long.status_code == 413
+        too_long = b"x" * (served.state.options.body_bytes + 1)
+        assert (await served.http.post("/mcp", content=too_long)).status_code == 413
         assert served.state.admitted == served.state.open_client.users == 0
 
 
@@ -272,5 +268,5 @@ def test_other_machines_need_tokens(shell, tokens):
 def test_where_lines_of_the_log_go_is_left_alone(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(logging.root, "handlers", [])
-        create_app(ServeOptions(), FixedSettings(settings_for()))
+        app_of()
         assert not logging.root.handlers

@@ -165,8 +165,7 @@ async def test_a_search_in_flight_ends_with_the_client_that_it_began_with(two_ur
         old = served.state.open_client
 
         async def found():
-            answer = await served.post("/v1/search", {"query": "key"})
-            return [hit["id"] for hit in answer.json()["hits"]]
+            return [hit["id"] for hit in (await served.post("/v1/search", {"query": "key"})).json()["hits"]]
 
         with held(two_url, f"semlex.{COLLECTION}_chunk") as holder:
             asking = asyncio.ensure_future(found())
@@ -187,13 +186,10 @@ async def test_bad_settings_leave_the_old_ones_and_say_so(two_url, tmp_path, cap
     caplog.set_level(logging.ERROR, logger="semlex.server")
     (tmp_path / "spoilt.json").write_text("{}")
     wrong = [
-        {"database_url": "postgresql://nobody@127.0.0.1:1/none"},
-        {"reranker_model": str(tmp_path / "none"), "use_reranking": True},
-        {"calibration": tmp_path / "none.json"},
-        {"calibration": tmp_path / "spoilt.json"},
-        {"chat_model": "nosuch:model"},
-        {"embedding_model": str(tmp_path / "none")},
-    ]
+        {"database_url": "postgresql://nobody@127.0.0.1:1/none"}, {"chat_model": "nosuch:model"},
+        {"reranker_model": str(tmp_path / "none"), "use_reranking": True}, {"embedding_model": str(tmp_path / "none")},
+        {"calibration": tmp_path / "none.json"}, {"calibration": tmp_path / "spoilt.json"},
+    ]  # fmt: skip
     async with in_process(url=two_url, clock=clock) as served:
         old = served.state.open_client
         for number, (given, collection) in enumerate(product([{}, *wrong], (COLLECTION, "nothing_yet")), 1):

@@ -58,8 +58,7 @@ def test_a_folder_that_was_tried_is_opened_with_its_question(shell):
     with running(shell, "try", "docs", "where is a key?", "--open") as (_, address):
         assert re.search(r"#search\?collection=try_docs_\w+&q=where\+is\+a\+key%3F$", address)
     assert not (shell.folder / "opened").exists()
-    refused = shell("try", "docs", "where is a key?", "--open", "--json", code=2)
-    assert "exclude each other" in refused.stderr
+    assert "exclude each other" in shell("try", "docs", "where is a key?", "--open", "--json", code=2).stderr
 
 
 def test_a_browser_is_opened_for_somebody_who_looks(monkeypatch):

@@ -105,8 +105,7 @@ async def test_readers_and_errors_do_not_name_folders(filled, tmp_path, caplog):
     caplog.set_level(logging.WARNING, logger="semlex.server")
     given = {"question": "q", "judgements": {"d0": 1}}
     async with in_process(filled, rights="write", judgements=tmp_path / "judged") as served:
-        stored = await served.post("/v1/judgements", given)
-        assert stored.json()["folder"] == str(tmp_path / "judged" / COLLECTION)
+        assert (await served.post("/v1/judgements", given)).json()["folder"] == str(tmp_path / "judged" / COLLECTION)
     async with in_process(filled, judgements=tmp_path / "judged") as served:
         read = (await served.http.get("/v1/judgements", params={"question": "q"})).json()
         assert read == {"judgements": {"d0": 1}, "questions": 1, "folder": None}

@@ -84,8 +84,7 @@ def test_hits_stay_text(hostile):
             page.value("document.querySelectorAll('details').forEach((one) => (one.open = true))")
             page.wait("document.querySelectorAll('.field').length > 0")
             check(page, hostile.address)
-            text = page.value("document.querySelector('.hits').innerText")
-            assert "<script>window" in text.replace("\u200b", "")
+            assert "<script>window" in page.value("document.querySelector('.hits').innerText").replace("\u200b", "")
             # What turns the direction of writing is seen, and does not reach the line behind a name.
             assert question != "key" or "[U+202E]gpj.exe [U+2066]isolated[U+2067]" in page.value(NAMES)
             assert page.value(r"/[\u202a-\u202e\u2066-\u2069]/.test(document.body.innerText)") is False
@@ -132,28 +131,19 @@ def test_the_page_cannot_make_markup_of_a_text(hostile):
         page.open(f"{hostile.address}/")
         page.wait("document.getElementById('collection')?.options.length > 0")
         for attempt in (
-            "document.body.innerHTML = '<b>x</b>'",
-            "document.body.insertAdjacentHTML('beforeend', '<b>x</b>')",
-            "document.write('<b>x</b>')",
-            "eval('1')",
-            "new Function('return 1')()",
+            "document.body.innerHTML = '<b>x</b>'", "document.body.insertAdjacentHTML('beforeend', '<b>x</b>')",
+            "document.write('<b>x</b>')", "eval('1')", "new Function('return 1')()",
             "document.createElement('script').textContent = 'x'",
-        ):
+        ):  # fmt: skip
             refused = page.value(f"(() => {{ try {{ {attempt} }} catch (error) {{ return error.name }} }})()")
             assert refused in ("TypeError", "EvalError"), attempt
 
 
 STARRED = [
-    ("a **b** c", "a b c"),
-    ("a ** b", "a ** b"),
-    ("**<i>**", "**<i>**"),
-    ("**now **key** of**", "**now key of**"),
-    ("****key****", "**key**"),
-    ("***key***", "*key*"),
-    ("**a** … ** b **c**", "x a y ** b c z"),
-    ("not of **this**", "other"),
-    ("**key** **key** \U0001f511 **key**", "key key \U0001f511 key"),
-]
+    ("a **b** c", "a b c"), ("a ** b", "a ** b"), ("**<i>**", "**<i>**"), ("**now **key** of**", "**now key of**"),
+    ("****key****", "**key**"), ("***key***", "*key*"), ("**a** … ** b **c**", "x a y ** b c z"),
+    ("not of **this**", "other"), ("**key** **key** \U0001f511 **key**", "key key \U0001f511 key"),
+]  # fmt: skip
 DRAWN = [
     ("2 ** 3 and 4 ** 5, **bold** and *soft*", "P:2 ** 3 and 4 ** 5, bold and soft"),
     ("a *b * c *d", "P:a *b * c *d"),

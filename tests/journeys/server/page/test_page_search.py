@@ -65,8 +65,7 @@ def test_a_hit_shows_its_arithmetic_and_its_words(shown):
         assert "adds" in page.value("document.querySelector('.hits .terms').innerText")
         # A line of the picture leads from each leg to each fused place that it has.
         assert 8 <= page.value("document.querySelectorAll('.lines path').length") <= 16
-        said = page.value("document.getElementById('weight').getAttribute('aria-valuetext')")
-        assert said.startswith("meaning counts")
+        assert page.value("document.getElementById('weight').ariaValueText").startswith("meaning counts")
         bars = page.value(
             """(async () => {
               const { scaleOf, scoreOf } = await import('/page/score.js');
