@@ -8,7 +8,6 @@ from itertools import product
 from pathlib import Path
 from unittest.mock import AsyncMock
 
-import psycopg
 import pytest
 
 from semlex import Client
@@ -20,6 +19,7 @@ from semlex.server.state import JOBS_PAUSE_SECONDS
 from semlex.settings.sources import WatchedSettings, file_stamp
 from semlex.testing import HashEmbedder
 from tests.journeys.server.conftest import HIDDEN, with_two
+from tests.support.databases import execute
 from tests.support.http_server import COLLECTION, FixedSettings, in_process, settings_for
 from tests.support.manual_clock import ManualClock
 from tests.support.spies import calls_of, fail_first
@@ -62,17 +62,14 @@ async def test_models_are_opened_before_anybody_asks(filled_url):
 
 
 async def test_jobs_are_begun_again_after_an_error_and_it_is_told(changing, database_url, caplog, clock):
-    async with (
-        in_process(changing, clock=clock, rights="admin", jobs=1) as served,
-        await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection,
-    ):
+    async with in_process(changing, clock=clock, rights="admin", jobs=1) as served:
         assert (await checks(served))["jobs"] == "ok"
         await job_done(served)
         # Not while a job is in progress, whose outcome would be lost with the table: it runs again when its lease ends.
-        await connection.execute("ALTER TABLE semlex.job RENAME TO away")
+        await asyncio.to_thread(execute, database_url, "ALTER TABLE semlex.job RENAME TO away")
         await eventually(lambda: "jobs stopped by an error" in caplog.text)
         assert "started again" in (await checks(served))["jobs"]
-        await connection.execute("ALTER TABLE semlex.away RENAME TO job")
+        await asyncio.to_thread(execute, database_url, "ALTER TABLE semlex.away RENAME TO job")
         clock.advance(JOBS_PAUSE_SECONDS)
         await job_done(served)
         assert "started again" in (await checks(served))["jobs"]
@@ -128,19 +125,10 @@ async def test_a_client_that_could_not_be_opened_is_closed(changing, database_ur
 async def test_tokens_that_could_not_be_read_once_are_read_again(filled, tokens, monkeypatch, caplog):
     caplog.set_level(logging.ERROR, logger="semlex.server")
     tokens.add("ann", "read")
-    whole, failures = Path.read_bytes, [1] * 5
-
-    def failing(path):
-        if path == tokens.path and failures:
-            failures.pop()
-            raise PermissionError(13, "Permission denied")
-        return whole(path)
-
     async with in_process(filled, token_file=tokens.path) as served:
         tokens.remove("ann")
-        monkeypatch.setattr(Path, "read_bytes", failing)
+        fail_first(monkeypatch, Path, "read_bytes", *[PermissionError(13, "Permission denied")] * 5)
         await eventually(lambda: served.state.tokens == ())
-        assert not failures
         assert caplog.text.count("the changed token file is not used") == served.state.metrics.reloads["refused"] == 1
 
 

@@ -16,22 +16,21 @@ from tests.support.http_server import COLLECTION, bearer, in_process, on_a_port
 from tests.support.waiting import LIMIT, eventually
 
 
-async def test_files_are_sent_with_their_types_and_asked_for_again(filled):
-    async with in_process(filled) as served:
-        for name, file in page_files().items():
-            path = "/" if name == "index.html" else f"/page/{name}"
-            answer = await served.http.get(path)
-            assert answer.status_code == 200
-            wanted = {"content-type": file.media_type, "cache-control": "no-cache", "x-content-type-options": "nosniff"}
-            assert wanted.items() <= answer.headers.items()
-            policy = answer.headers["content-security-policy"]
-            assert "unsafe" not in policy
-            assert all(f"{name} 'none'" in policy for name in ("default-src", "frame-ancestors"))
-            again = await served.http.get(path, headers={"If-None-Match": answer.headers["etag"]})
-            assert (again.status_code, again.content) == (304, b"")
-        for path in ("/page/", "/page/..%2fapp.py", "/page/../app.py", "/page/none.js", "/page/%00"):
-            assert (await served.http.get(path)).status_code == 404
-        assert (await served.http.get("/v1/collections")).headers["cache-control"] == "no-store"
+async def test_files_are_sent_with_their_types_and_asked_for_again(served):
+    for name, file in page_files().items():
+        path = "/" if name == "index.html" else f"/page/{name}"
+        answer = await served.http.get(path)
+        assert answer.status_code == 200
+        wanted = {"content-type": file.media_type, "cache-control": "no-cache", "x-content-type-options": "nosniff"}
+        assert wanted.items() <= answer.headers.items()
+        policy = answer.headers["content-security-policy"]
+        assert "unsafe" not in policy
+        assert all(f"{name} 'none'" in policy for name in ("default-src", "frame-ancestors"))
+        again = await served.http.get(path, headers={"If-None-Match": answer.headers["etag"]})
+        assert (again.status_code, again.content) == (304, b"")
+    for path in ("/page/", "/page/..%2fapp.py", "/page/../app.py", "/page/none.js", "/page/%00"):
+        assert (await served.http.get(path)).status_code == 404
+    assert (await served.http.get("/v1/collections")).headers["cache-control"] == "no-store"
 
 
 def test_files_are_short_make_no_markup_of_texts_and_ask_no_other_server():

@@ -42,18 +42,17 @@ def test_hits_are_judged_with_one_key_and_eval_reads_them(shown, judged_folder, 
 
 
 def test_without_a_folder_the_files_are_downloaded(handbook_url, browser, tmp_path):
-    with shown_of(browser, handbook_url) as shown:
-        with shown.asking("how do I  rotate keys") as page:
-            page.ask("Page.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
-            ids = order(page)
-            page.press("j", "2", "j", "0")
-            for name in ("queries.tsv", "qrels.tsv"):
-                page.wait("document.querySelectorAll('.judging button').length === 2")
-                click(page, ".judging button", name)
-                until((tmp_path / name).exists, name)  # it has its name when it is whole
-        found = read_judged_set(tmp_path)
-        assert found.queries == {"q1": "how do I rotate keys"}
-        assert found.judgements == {"q1": {ids[0]: 2, ids[1]: 0}}
+    with shown_of(browser, handbook_url) as shown, shown.asking("how do I  rotate keys") as page:
+        page.ask("Page.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
+        ids = order(page)
+        page.press("j", "2", "j", "0")
+        for name in ("queries.tsv", "qrels.tsv"):
+            page.wait("document.querySelectorAll('.judging button').length === 2")
+            click(page, ".judging button", name)
+            until((tmp_path / name).exists, name)  # it has its name when it is whole
+    found = read_judged_set(tmp_path)
+    assert found.queries == {"q1": "how do I rotate keys"}
+    assert found.judgements == {"q1": {ids[0]: 2, ids[1]: 0}}
 
 
 def test_the_last_of_two_quick_judgements_is_kept(shown, judged_folder):
