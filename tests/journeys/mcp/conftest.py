@@ -8,7 +8,6 @@ from tests.support.shell import Shell, two_documents
 
 @pytest.fixture
 def docs(tmp_path):
-    """A folder with two documents."""
     return two_documents(tmp_path)
 
 

@@ -165,6 +165,14 @@ OWN = {
     "search.example.org:443": {"http://search.example.org:443", "https://search.example.org"},
     "search.example.org:8443": {"http://search.example.org:8443", "https://search.example.org:8443"},
 }  # fmt: skip
+WRITTEN = {
+    **dict.fromkeys(("https://a.example/", "HTTPS://A.Example", "https://a.example:443"), "https://a.example"),
+    "http://a.example:80/": "http://a.example", "https://a.example:8443": "https://a.example:8443",
+    "http://[0:0:0:0:0:0:0:1]:3000": "http://[::1]:3000", "http://localhost:3000": "http://localhost:3000",
+}  # fmt: skip
+NO_ORIGINS = ["", "*", "null", "a.example", "ftp://a.example", "https://", "https://a.example/x", "https://*.example",
+    "https://a.example?x", "https://a.example#x", "https://u@a.example", "https://a.example:x", "https://a b",
+    "https://\u0430.example", "https://a.example:99999", "https://[::1"]  # fmt: skip
 
 
 def test_own_pages_are_known_by_the_host_that_is_asked():
@@ -220,16 +228,6 @@ async def test_hosts_origins_and_tokens_in_every_combination(filled, tokens):
             assert (await served.http.get(path, headers={"Host": "10.1.2.3:8321"})).status_code == status, path
 
 
-WRITTEN = {
-    **dict.fromkeys(("https://a.example/", "HTTPS://A.Example", "https://a.example:443"), "https://a.example"),
-    "http://a.example:80/": "http://a.example", "https://a.example:8443": "https://a.example:8443",
-    "http://[0:0:0:0:0:0:0:1]:3000": "http://[::1]:3000", "http://localhost:3000": "http://localhost:3000",
-}  # fmt: skip
-NO_ORIGINS = ["", "*", "null", "a.example", "ftp://a.example", "https://", "https://a.example/x", "https://*.example",
-    "https://a.example?x", "https://a.example#x", "https://u@a.example", "https://a.example:x", "https://a b",
-    "https://\u0430.example", "https://a.example:99999", "https://[::1"]  # fmt: skip
-
-
 async def test_an_origin_may_be_written_in_any_way(filled):
     for written, origin in WRITTEN.items():
         assert ServeOptions(origins=[written]).origins == (origin,)
@@ -272,35 +270,31 @@ async def test_pages_that_were_named_ask_across_sites_and_read_refusals(filled, 
         assert (await served.http.get("/v1/count", headers=headers)).status_code == 403
 
 
-SITES = {None: False, "none": False, "same-origin": False, "same-site": True, "cross-site": True}
-DOING = [None, ("no-cors", "image"), ("no-cors", "script"), ("navigate", "iframe"), ("navigate", "document")]
-PATHS = ["/", "/page/main.js", "/healthz", "/v1/count", "/v1/fields"]
-
-
 async def test_what_pages_of_others_embed_is_refused(served):
-    for (site, is_foreign), doing, path in product(SITES.items(), DOING, PATHS):
+    sites = {None: False, "none": False, "same-origin": False, "same-site": True, "cross-site": True}
+    modes = (None, ("no-cors", "image"), ("no-cors", "script"), ("navigate", "iframe"), ("navigate", "document"))
+    paths = ("/", "/page/main.js", "/healthz", "/v1/count", "/v1/fields")
+    for (site, is_foreign), doing, path in product(sites.items(), modes, paths):
         headers = {} if site is None else {"Sec-Fetch-Site": site}
         if doing is not None:
             headers |= {"Sec-Fetch-Mode": doing[0], "Sec-Fetch-Dest": doing[1]}
         answer = await served.http.get(path, headers=headers)
-        is_link = doing == ("navigate", "document") and path in PATHS[:2]
+        is_link = doing == ("navigate", "document") and path in paths[:2]
         assert answer.status_code == (403 if is_foreign and not is_link else 200), (site, doing, path)
         assert answer.headers.get_list("cross-origin-resource-policy") == ["same-origin"]
         assert answer.headers.get_list("x-frame-options") == ["DENY"]
     assert served.state.metrics.refused["unknown-origin"] > 0
 
 
-NEIGHBOURS = ["http://localhost:9999", "https://localhost", "http://127.0.0.1", "http://[::1]"]
-
-
 async def test_pages_of_other_ports_change_nothing(changing):
+    neighbours = ("http://localhost:9999", "https://localhost", "http://127.0.0.1", "http://[::1]")
     job = await changing.collection(COLLECTION).jobs.submit("optimize")
     async with in_process(changing, rights="admin") as served:
-        for origin, site in product((*NEIGHBOURS, "http://localhost", None), ("same-site", "cross-site")):
+        for origin, site in product((*neighbours, "http://localhost", None), ("same-site", "cross-site")):
             headers = {"Sec-Fetch-Site": site, "Content-Type": "text/plain"} | ({"Origin": origin} if origin else {})
             answer = await served.http.post(f"/v1/jobs/{job.id}/cancel", headers=headers)
             assert answer.status_code == 403, (origin, site)
-        for origin in NEIGHBOURS:  # of a browser that does not say more
+        for origin in neighbours:  # of a browser that does not say more
             answer = await served.http.post(f"/v1/jobs/{job.id}/cancel", headers={"Origin": origin})
             assert (answer.status_code, "--origin" in answer.json()["detail"]) == (403, True)
         own = {"Origin": "http://localhost", "Sec-Fetch-Site": "same-origin"}

@@ -185,15 +185,6 @@ async def test_a_collection_that_was_dropped_and_made_again(changing, database_u
         assert [(await served.post("/v1/documents", posted)).status_code for _ in range(3)] == [404, 201, 201]
 
 
-# The route -> what is asked beyond its path.
-ASKED = {
-    "/v1/collections/{name}": ("", "?exact=true"), "/v1/document": ("?document=keys.md",),
-    "/v1/outline": ("?document=keys.md",), "/v1/jobs": ("", "?collection=handbook&state=done"),
-    "/v1/fields": ("", "?values=true"), "/v1/judgements": ("?question=key",),
-    "/page/{file}": (),  # its own tests
-}  # fmt: skip
-
-
 @pytest.fixture
 async def used(database_url, tmp_path):
     """A client with a collection into which a folder was read, that was asked, and that has a job."""
@@ -210,6 +201,12 @@ async def used(database_url, tmp_path):
 
 async def test_every_route_answers_for_a_collection_in_use(used, tmp_path):
     routes = [route.path for router in ROUTERS for route in router.routes if "GET" in route.methods]
+    asked = {  # the route -> what follows its path
+        "/v1/collections/{name}": ("", "?exact=true"), "/v1/document": ("?document=keys.md",),
+        "/v1/outline": ("?document=keys.md",), "/v1/jobs": ("", "?collection=handbook&state=done"),
+        "/v1/fields": ("", "?values=true"), "/v1/judgements": ("?question=key",),
+        "/page/{file}": (),  # its own tests
+    }  # fmt: skip
     async with in_process(used, rights="admin", judgements=tmp_path / "judgements") as served:
 
         async def get(path):
@@ -217,7 +214,7 @@ async def test_every_route_answers_for_a_collection_in_use(used, tmp_path):
 
         known = {"id": (await get("/v1/chunks"))["chunks"][0]["id"], "job_id": (await get("/v1/jobs"))["jobs"][0]["id"]}
         for route in routes:
-            for more in ASKED.get(route, ("",)):
+            for more in asked.get(route, ("",)):
                 path = route.replace("{id:path}", "{id}").format(name=COLLECTION, **known) + more
                 assert (await served.http.get(path)).status_code == 200, path
         place = "/v1/collections/handbook/description"
@@ -232,8 +229,8 @@ async def test_every_route_answers_for_a_collection_in_use(used, tmp_path):
         (tmp_path / "cellar.md").write_text("Later.")
         told = set()
         for name in ("cellar", "attics"):  # the answer does not reveal whether the file exists
-            asked = {"document": f"{tmp_path}/{name}.md", "question": "key"}
-            told.add(str((await served.post("/v1/why", asked)).json()["reasons"]).replace(name, "X"))
+            answer = await served.post("/v1/why", {"document": f"{tmp_path}/{name}.md", "question": "key"})
+            told.add(str(answer.json()["reasons"]).replace(name, "X"))
         assert len(told) == 1
     async with in_process(used, rights="write") as served:  # only an operator learns where the data is
         about = (await served.http.get("/v1/collections/handbook")).json()

@@ -43,6 +43,23 @@ def head(path="/v1/search", *more):
 
 
 SEARCH = head("/v1/search", "Content-Length: 15") + b'{"query":"key"}'
+SECOND = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+NO_REQUESTS = {
+    "two lengths": head("/v1/search", "Content-Length: 9", "Transfer-Encoding: chunked") + b"0\r\n\r\n" + SECOND,
+    "no length": head("/v1/search", "Content-Length: -5"),
+    "two hosts": head("/v1/search", "Host: localhost", "Content-Length: 0"),
+    "no HTTP": b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n",
+}
+HOSTILE = {
+    "deep": b"[" * 500_000, "deep object": b'{"a":' * 100_000,
+    "deep filter": b'{"query":"key","filters":' + b'{"$not":' * 900 + b'{"a":1}' + b"}" * 900 + b"}",
+    "many filters": json.dumps({"query": "key", "filters": {"a": {"$in": list(range(50_000))}}}).encode(),
+    "long number": b'{"query":"key","top_k":' + b"9" * 100_000 + b"}",
+    "no number": b'{"query":"key","min_similarity":NaN}', "infinite": b'{"query":"key","min_similarity":1e999}',
+    "half of a pair": b'{"query":"\\ud800"}', "nul": b'{"query":"\\u0000"}', "no utf-8": b'{"query":"\xff\xfe"}',
+    "no json": b"query=key", "nothing": b"", "a text": b'"key"', "blank": b'{"query":"   "}',
+    "unknown": b'{"query":"key","sql":"DROP TABLE chunk"}', "another kind": b'{"query":"key","top_k":"5"}',
+}  # fmt: skip
 
 
 def status_of(answer):
@@ -100,15 +117,6 @@ async def test_a_body_has_a_longest_length_and_is_not_unpacked(filled):
         assert served.state.metrics.refused["request-entity-too-large"] == too_large + 1
 
 
-SECOND = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
-NO_REQUESTS = {
-    "two lengths": head("/v1/search", "Content-Length: 9", "Transfer-Encoding: chunked") + b"0\r\n\r\n" + SECOND,
-    "no length": head("/v1/search", "Content-Length: -5"),
-    "two hosts": head("/v1/search", "Host: localhost", "Content-Length: 0"),
-    "no HTTP": b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n",
-}
-
-
 async def test_what_is_no_request_gets_a_problem_body(filled, caplog):
     caplog.set_level("INFO", "semlex.server")
     async with on_a_port(filled, header_count=20) as served:
@@ -132,18 +140,6 @@ async def test_what_is_no_request_gets_a_problem_body(filled, caplog):
         few = head("/healthz", "Connection: close", *lines[:18]).replace(b"POST", b"GET")
         assert status_of(await raw(served.address, few)) == 431
         assert (await served.http.get("/healthz")).status_code == 200
-
-
-HOSTILE = {
-    "deep": b"[" * 500_000, "deep object": b'{"a":' * 100_000,
-    "deep filter": b'{"query":"key","filters":' + b'{"$not":' * 900 + b'{"a":1}' + b"}" * 900 + b"}",
-    "many filters": json.dumps({"query": "key", "filters": {"a": {"$in": list(range(50_000))}}}).encode(),
-    "long number": b'{"query":"key","top_k":' + b"9" * 100_000 + b"}",
-    "no number": b'{"query":"key","min_similarity":NaN}', "infinite": b'{"query":"key","min_similarity":1e999}',
-    "half of a pair": b'{"query":"\\ud800"}', "nul": b'{"query":"\\u0000"}', "no utf-8": b'{"query":"\xff\xfe"}',
-    "no json": b"query=key", "nothing": b"", "a text": b'"key"', "blank": b'{"query":"   "}',
-    "unknown": b'{"query":"key","sql":"DROP TABLE chunk"}', "another kind": b'{"query":"key","top_k":"5"}',
-}  # fmt: skip
 
 
 async def test_wrong_bodies_are_refused_and_say_what_helps(filled):
@@ -229,15 +225,6 @@ async def test_what_finds_no_place_in_a_second_is_refused(filled, filled_url):
         assert (served.state.metrics.refused["overload"], served.state.admitted) == (20, 0)
 
 
-LONG = [
-    ("POST", "/v1/search", {"query": "key", "top_k": 5}),
-    ("POST", "/v1/search", {"query": "key", "top_k": 5, "group_by": "document"}),
-    ("POST", "/v1/candidates", {"query": "key", "depth": 5}),
-    ("POST", "/v1/search/many", {"queries": ["key", "fruit"], "top_k": 5}),
-    ("GET", "/v1/chunks", {"limit": 5}),
-]
-
-
 async def test_answers_have_a_longest_length(changing, monkeypatch):
     limits, threads, too_long = "semlex.server.limits", set(), (413, "urn:semlex:problem:answer-too-long")
     text = "A key. " * 100
@@ -257,7 +244,13 @@ async def test_answers_have_a_longest_length(changing, monkeypatch):
                 return await served.post(path, given if fields is None else given | {"fields": fields})
             return await served.http.get(path, params=given if fields is None else given | {"fields": ",".join(fields)})
 
-        for method, path, given in LONG:
+        for method, path, given in (
+            ("POST", "/v1/search", {"query": "key", "top_k": 5}),
+            ("POST", "/v1/search", {"query": "key", "top_k": 5, "group_by": "document"}),
+            ("POST", "/v1/candidates", {"query": "key", "depth": 5}),
+            ("POST", "/v1/search/many", {"queries": ["key", "fruit"], "top_k": 5}),
+            ("GET", "/v1/chunks", {"limit": 5}),
+        ):
             monkeypatch.setattr(f"{limits}.MAX_ANSWER_BYTES", 32 * MIB)
             whole, threads = await ask(method, path, given, None), set()
             monkeypatch.setattr(request_context, "LONG_BYTES", 5 * 2 * len(text))

@@ -62,11 +62,9 @@ def test_a_second_signal_ends_requests_in_progress_and_every_line_of_a_json_log_
         asking = threads.submit(httpx2.post, f"{address}/v1/search", json={"query": "key"}, timeout=LIMIT)
         until_waiting(holder)
         process.send_signal(signal.SIGTERM)
-        said = []
-        for line in process.stderr:
-            said.append(line)
-            if "stopping" in line:
-                break
+        said = [next(process.stderr)]
+        while "stopping" not in said[-1]:
+            said.append(next(process.stderr))
         assert not asking.done()
         process.send_signal(signal.SIGTERM)
         _, rest = process.communicate()

@@ -139,22 +139,20 @@ async def test_names_prompts_dimensions_and_limits_are_those_of_the_model(databa
         assert (await running.http.get("/v1/models")).json() == {"object": "list", "data": []}
 
 
-HOSTILE_INPUTS = [
-    None, [], "", "\ud800", 1, True, [1, 2, 3], [[1, 2, 3]], [""], ["ok", None], {"text": "x"}, ["x"] * 2049,
-    "x" * 200_000, [["x"]],
-]  # fmt: skip
-JSON = {"Content-Type": "application/json"}
-
-
 async def test_hostile_inputs_are_refused_and_the_next_is_answered(database_url):
+    hostile = [
+        None, [], "", "\ud800", 1, True, [1, 2, 3], [[1, 2, 3]], [""], ["ok", None], {"text": "x"}, ["x"] * 2049,
+        "x" * 200_000, [["x"]],
+    ]  # fmt: skip
     async with served(database_url, HashEmbedder()) as running:
-        for value in HOSTILE_INPUTS:
+        for value in hostile:
             for path, body in (
                 ("/v1/embeddings", {"input": value}),
                 ("/v1/rerank", {"query": "key", "documents": value}),
                 ("/v1/rerank", {"query": value, "documents": ["key"]}),
             ):
-                answer = await running.http.post(path, content=json.dumps(body), headers=JSON)
+                sent = {"content": json.dumps(body), "headers": {"Content-Type": "application/json"}}
+                answer = await running.http.post(path, **sent)
                 assert answer.status_code == 422, (path, str(body)[:100], answer.text)
                 assert answer.headers["content-type"] == "application/problem+json"
         for path, body, *extras in (

@@ -46,6 +46,18 @@ LOOK = """({ tags: [...new Set([...document.querySelectorAll('*')].map((one) => 
   scripts: document.querySelectorAll('script').length,
   broken: window.broken ?? null,
   base: document.baseURI })"""
+STARRED = [
+    ("a **b** c", "a b c"), ("a ** b", "a ** b"), ("**<i>**", "**<i>**"), ("**now **key** of**", "**now key of**"),
+    ("****key****", "**key**"), ("***key***", "*key*"), ("**a** … ** b **c**", "x a y ** b c z"),
+    ("not of **this**", "other"), ("**key** **key** \U0001f511 **key**", "key key \U0001f511 key"),
+]  # fmt: skip
+DRAWN = [
+    ("2 ** 3 and 4 ** 5, **bold** and *soft*", "P:2 ** 3 and 4 ** 5, bold and soft"),
+    ("a *b * c *d", "P:a *b * c *d"),
+    ("| a | b |\n|---|---|\n| - | -- |\n| 1 | 2 |", "TABLE:ab---12"),
+    ("|---|---|\n| 1 | 2 |", "TABLE:12"),
+    ("```x``` is code.\n````py\n*y*\n````", "P:x is code.,PRE:*y*"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -137,20 +149,6 @@ def test_the_page_cannot_make_markup_of_a_text(hostile):
         ):  # fmt: skip
             refused = page.value(f"(() => {{ try {{ {attempt} }} catch (error) {{ return error.name }} }})()")
             assert refused in ("TypeError", "EvalError"), attempt
-
-
-STARRED = [
-    ("a **b** c", "a b c"), ("a ** b", "a ** b"), ("**<i>**", "**<i>**"), ("**now **key** of**", "**now key of**"),
-    ("****key****", "**key**"), ("***key***", "*key*"), ("**a** … ** b **c**", "x a y ** b c z"),
-    ("not of **this**", "other"), ("**key** **key** \U0001f511 **key**", "key key \U0001f511 key"),
-]  # fmt: skip
-DRAWN = [
-    ("2 ** 3 and 4 ** 5, **bold** and *soft*", "P:2 ** 3 and 4 ** 5, bold and soft"),
-    ("a *b * c *d", "P:a *b * c *d"),
-    ("| a | b |\n|---|---|\n| - | -- |\n| 1 | 2 |", "TABLE:ab---12"),
-    ("|---|---|\n| 1 | 2 |", "TABLE:12"),
-    ("```x``` is code.\n````py\n*y*\n````", "P:x is code.,PRE:*y*"),
-]
 
 
 def spans_of(text):

@@ -11,6 +11,7 @@ from tests.support.shown import HAS_HITS, RING, TIMERS, click, hold, order, rele
 
 pytestmark = pytest.mark.slow
 TEXT = "document.querySelector('main').innerText"
+SHOWN_ACTIONS = "[...document.querySelectorAll('.actions button:enabled')].map((one) => one.textContent).join()"
 
 
 @pytest.fixture(scope="module")
@@ -151,9 +152,6 @@ def test_jobs_are_followed_while_they_are_seen(served, url):
         page.draw()
         page.value("fetch('/healthz').then(() => true)")  # what was asked before it is known by then
         assert page.requests.count(f"{served.address}/v1/jobs") == asked == 3
-
-
-SHOWN_ACTIONS = "[...document.querySelectorAll('.actions button:enabled')].map((one) => one.textContent).join()"
 
 
 def test_jobs_are_cancelled_and_retried(url, browser):
