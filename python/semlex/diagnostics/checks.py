@@ -267,7 +267,7 @@ async def check_recall(subject: Subject) -> None:
         return
     subject.note(
         f"{recall.plan}: {recall.found:.2f} of the nearest {NEIGHBOURS} are found, measured on {recall.vectors} of "
-        f"{recall.wanted} stored vectors"
+        f"{recall.wanted} sampled vectors"
     )
     if recall.found >= MIN_RECALL:
         return
@@ -402,7 +402,7 @@ async def check_empty_documents(subject: Subject) -> None:
             "documents_empty",
             "hint",
             f"has {share.counted('document')} without text: the files are empty, or no text could be read",
-            "check whether the files are scans or pictures; they have 0 chunks in this list",
+            "list the documents, and check whether those with 0 chunks are scans or pictures",
             subject.command("documents"),
         )
 

@@ -223,7 +223,7 @@ class CheckupRun:
         while taken < len(choice.sections) and len(outcomes) < wanted:
             if sample is None and outcomes and clock.monotonic() - began > MAX_SECONDS:
                 self._notes[
-                    f"stopped after {MAX_SECONDS:g} s; sample={wanted} (--sample {wanted}) searches {wanted} headings"
+                    f"stopped after {MAX_SECONDS:g} s; to search {wanted} headings: sample={wanted} (--sample {wanted})"
                 ] = None
                 break
             size = min(BATCH if taken else FIRST_BATCH, wanted - len(outcomes))

@@ -88,7 +88,7 @@ def advise(settings: dict[str, ServerSetting], machine: Machine) -> Iterator[Adv
         settings["work_mem"],
         None if memory is None else min(MAX_WORK_MEMORY, max(MIN_WORK_MEMORY, memory // 8 // connections)),
         "an eighth of the memory divided by max_connections, from 16MB to 64MB",
-        "a filtered search keeps here the rows that an HNSW scan has visited; if this memory is full, the search "
+        "a filtered search keeps the rows that an HNSW scan has visited in this memory; if it is full, the search "
         "becomes exact",
     )
     yield _at_least(
@@ -101,13 +101,13 @@ def advise(settings: dict[str, ServerSetting], machine: Machine) -> Iterator[Adv
     yield _at_least(
         settings["max_parallel_maintenance_workers"],
         workers,
-        "one less than the cores, 2 to 8",
+        "the number of cores minus one, 2 to 8",
         "this many processes help to build an index",
         unit="",
     )
     for name in ("max_parallel_workers", "max_worker_processes"):
         reason = "the server starts no more worker processes than this"
-        yield _at_least(settings[name], workers, "one less than the cores, 2 to 8, or more", reason, unit="")
+        yield _at_least(settings[name], workers, "the number of cores minus one, 2 to 8, or more", reason, unit="")
     yield _at_least(
         settings["max_wal_size"],
         WAL_BYTES,

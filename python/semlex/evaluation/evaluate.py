@@ -215,7 +215,7 @@ async def evaluate(
         rerank: Whether to measure the reranker; None: if one is configured.
         judged: What the judged ids name: ``chunk``, or ``document`` (for files, `source_document` of hits; a document's
             best chunk counts). None: ``chunk`` if any of them is the id of a stored chunk, else ``document``.
-        route: Whether to measure routed searches, too, and what decides the kind of a question.
+        route: How the kind of a question is decided in routed searches. None: they are not measured.
         progress: Called after every query.
 
     Raises:

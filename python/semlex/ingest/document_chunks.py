@@ -38,7 +38,7 @@ _NO_METADATA: Mapping[str, Any] = {}  # shared: every further object is one that
 
 @dataclass(slots=True)
 class Chunk:
-    """A slice of a text and what is stored with it; `chunk_no` counts from 0, `line` from 1."""
+    """A slice of a text, and the data stored with it; `chunk_no` counts from 0, `line` from 1."""
 
     chunk_no: int
     text: str
@@ -340,7 +340,7 @@ def _json_bytes(metadata: Mapping[str, Any]) -> int:
 
 
 def check_copies(size: int, remedy: str = "shorten the metadata of long texts, or split the file") -> None:
-    """Refuse chunks of one document whose metadata is too large together; `size` in bytes."""
+    """Refuse the chunks of a document if their metadata together has too many bytes (`size`)."""
     if size > MAX_COPIED_BYTES:
         message = f"its chunks would have {size:,} bytes of metadata together; the limit is {MAX_COPIED_BYTES:,}"
         raise LoadError("metadata_too_large", f"{message}: {remedy}")

@@ -177,7 +177,7 @@ class Indexer:
     async def _looked_up(
         self, documents: GivenDocuments, look: Callable[[Connection, ChunkBatch], Awaitable[T]]
     ) -> tuple[dict[int, Key], T]:
-        """Return document number -> key (of a repeated id only the last document), and the result of `look`."""
+        """Return document number -> key (only the last document of a repeated id), and the result of `look`."""
         if self.collection.embedding is None:
             await self.opened.refresh()  # another process may have stored the first vectors in the meantime
         numbers = unrepeated(documents.ids, "update")

@@ -81,7 +81,7 @@ def _raise_first(ended: Iterable[BaseException | None]) -> None:
 async def ahead(
     items: AsyncGenerator[T, None], work: Callable[[T], Awaitable[None]] | None = None
 ) -> AsyncGenerator[T, None]:
-    """Yield the items after `work` on each; the next item is prepared while the caller uses the current one."""
+    """Call `work` on each item, then yield it; the next item is prepared while the caller uses the current one."""
 
     async def make() -> T | None:
         item = await anext(items, None)

@@ -28,7 +28,7 @@ class PreviewedChunk:
         place: Where it begins in the file, such as ``line 9``, ``p. 36`` or ``row 4``; "" if the format has no places.
         chunk_type: ``text`` or ``code``.
         heading_path: Titles above it, outermost first.
-        context: Analysed and embedded with the text: title, headings, and what introduces its list, table or code.
+        context: Analysed and embedded with the text: title, headings, and the introduction of its list, table or code.
     """
 
     text: str

@@ -202,13 +202,13 @@ class EnrichmentReport:
     """The result of a run in which a language model was asked for chunk descriptions.
 
     Attributes:
-        chunks: Chunks without a description when it began.
+        chunks: Chunks without a description when the run began.
         written: Chunks that got a description.
         failed: Chunks for which the model gave no description; the next run asks again.
         left: Chunks that were not tried, because the model failed for one chunk after another.
         first_failure: Why the first failed chunk has no description, or None.
-        usage: What the model's server counted.
-        estimate: What the run would cost; None unless only that was requested.
+        usage: Tokens read and written, as the model's server reports them.
+        estimate: What the run would cost; None unless only an estimate was requested.
     """
 
     model: str
@@ -234,7 +234,7 @@ class TableImport:
         table: Schema and table; for LangChain's `PGVector`, also the name of its collection.
         layout: The kind of table, named after the library that made it; one of `LAYOUTS`.
         vector_type: ``vector`` or ``halfvec``.
-        rows: Rows that were read; of a repeated id only the last row.
+        rows: Rows that were read; only the last row of a repeated id counts.
         repeated: Earlier rows of repeated ids, which are ignored.
         taken: Rows that can be stored.
         written: Rows that were stored; 0 for an inspection.

@@ -70,7 +70,7 @@ class EmbeddingFigures:
         created_at: In UTC.
         idle_seconds: Seconds since a process last used this set while a different set was serving; None if none did.
         is_running: Whether a process is filling it.
-        calibration: The stored curve as by `ConfidenceCurve.to_dict`, or None.
+        calibration: The stored curve, as `ConfidenceCurve.to_dict` returns it, or None.
     """
 
     version: int
@@ -98,10 +98,10 @@ class ReembedReport:
     """The result of a change of the model.
 
     Attributes:
-        version: Number of the set of vectors now in use; with `dry_run`, of the one that would be continued, or None.
+        version: Number of the set of vectors now in use; with `dry_run`, of the set that a run would continue, or None.
         previous: Number of the set that was in use before, or None.
         storage: ``vector`` or ``halfvec``.
-        embedded: Vectors that were made; with `dry_run`, that would be.
+        embedded: Vectors that were made; with `dry_run`, that a run would make.
         resumed: Whether the run continued an earlier one.
         cut: Texts that exceeded the model's limit, if the model counts them.
         sampled: Texts that were embedded again and compared with their vectors.
@@ -143,7 +143,7 @@ EQUAL = 1e-6
 async def _check(
     opened: OpenCollection, collection: CollectionInfo, embedder: Embedder, vectors: DocumentVectors
 ) -> tuple[int, float | None]:
-    """Refuse vectors that the model no longer makes or the index misses; return how many texts, and the recall."""
+    """Refuse new vectors if the model no longer makes them or the index misses them; return sample size and recall."""
     sample, stored = await opened.database.read(
         "read a sample of vectors", lambda c: sample_chunks(c, collection, SAMPLE_CHUNKS)
     )

@@ -96,11 +96,11 @@ class Restore:
         return transfer_report(self._names.collection, self._folder, manifest, started, tuple(warnings))
 
     def _check(self, option: str, stored: object, wanted: object) -> None:
-        """Refuse an existing empty collection if this option differs from that of the dumped one."""
+        """Refuse an existing empty collection if this option differs from the dumped collection's."""
         if stored != wanted:
             name = self._names.collection
             raise ConfigurationError(
-                f"collection {name!r} was made with {option}={stored!r}, and the restored one has {wanted!r}: restore "
+                f"collection {name!r} was made with {option}={stored!r}, and the dumped one with {wanted!r}: restore "
                 f"under another name (--collection), or drop it first: semlex collections drop {name}"
             )
 

@@ -125,7 +125,7 @@ PAUSE_SECONDS = 0.01
 
 
 def until(condition: Callable[[], Any], what: str) -> None:
-    """Wait until a condition is true; one that never becomes true is a fault."""
+    """Wait until a condition is true; raise a fault if that takes too long."""
     ends = time.monotonic() + LIMIT_SECONDS
     while not condition():
         if time.monotonic() > ends:
@@ -147,7 +147,7 @@ class Moments:
         reached: Gets the name and the moment.
 
     Attributes:
-        backend: The server's process of the last transaction that has begun.
+        backend: Process id of the backend that runs the transaction begun last.
     """
 
     def __init__(self, reached: Callable[[str, str], None]) -> None:

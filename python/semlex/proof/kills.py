@@ -1,4 +1,4 @@
-"""A process is killed with SIGKILL during its work; the data it leaves is whole, and the next run ends the work."""
+"""A process is killed (SIGKILL) during its work; the data it leaves is whole, and the next run completes the work."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ class Killed(Scenario):
         return code != 0
 
     def _learn(self, order: Order, said: str) -> None:
-        """Note how many moments and seconds complete runs take; until one is known, allow a later kill each time."""
+        """Note how many moments and seconds complete runs take; until the first, allow a later kill each time."""
         ended = [line.split()[1:] for line in said.splitlines() if line.startswith("ended ")]
         for moments, seconds in ended:
             known = (self._moments, self._seconds) if self._is_known else (1, 0.0)

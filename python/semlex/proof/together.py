@@ -1,4 +1,4 @@
-"""Writers and searchers run at once: hits must equal plain computations, and the stored texts the last ones written."""
+"""Writers and searchers run at once: hits must equal plain computations, and the texts written last must be stored."""
 
 from __future__ import annotations
 

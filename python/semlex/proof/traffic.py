@@ -129,7 +129,7 @@ async def begun(collection: Collection, texts: dict[str, str]) -> None:
 
 
 async def eventually(condition: Callable[[], Any], what: str) -> None:
-    """Wait until a condition is true; one that never becomes true is a fault."""
+    """Wait until a condition is true; raise a fault if that takes too long."""
     async with in_time(what):
         while not condition():  # noqa: ASYNC110 - most conditions are the server's
             await asyncio.sleep(PAUSE_SECONDS)

@@ -1,7 +1,7 @@
 """A transaction pooler for tests: what PgBouncer does with ``pool_mode = transaction``, and no more.
 
 A client gets a server connection with the first message of a transaction and gives it back when the server says that it
-is idle. Nothing is reset in between, and the connections are lent in turn: what a client leaves in a session is missing
+is idle. Nothing is reset in between, and the connections are lent in turn: the session state of a client is missing
 in its next transaction, and turns up in another client's. Prepared statements with a name are refused, as older
 PgBouncers fail on them, and so are start-up parameters that PgBouncer does not take.
 

@@ -43,7 +43,7 @@ SIGNATURE_BYTES = 32
 MAX_CURSOR_CHARACTERS = 160 * 1024
 MAX_SEARCH_BYTES = 64 * 1024
 MAX_RERANKED = 4 * MAX_TOP_K
-CHANGED = "the hits have changed since the page before: this page may repeat or miss hits; start the search again"
+CHANGED = "the hits have changed since the previous page: this page may repeat or miss hits; start the search again"
 A_CURSOR = "the next_cursor of an earlier page of this collection, complete and unchanged"
 _BASE64 = re.compile(r"[A-Za-z0-9_-]+").fullmatch
 # Options of a search that a page does not have; a cursor holds the others by name.

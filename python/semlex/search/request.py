@@ -341,7 +341,7 @@ def _parts_of(
         names = " and ".join(name for name, given in twice.items() if given)
         raise ConfigurationError(
             f"{names} cannot be given beside a SearchQuery: set them in the SearchQuery (dataclasses.replace), or "
-            "search its text"
+            "pass its text as the query"
         )
     return query.query_text, query.query_embedding, query.top_k, query.filters, query.terms or terms
 

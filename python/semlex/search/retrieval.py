@@ -225,7 +225,7 @@ class Retrieval:
         return rows_wanted(request, reranks=self._reranks)
 
     async def _written(self, snapshot: Snapshot, state: SearchState, *, exact: bool) -> Filter:
-        """Return the filter as SQL; if `exact`, and hits get columns of followed tables, table rows must exist."""
+        """Return the filter as SQL; if `exact` and hits get live columns, also exclude chunks whose row is gone."""
         names, condition = state.collection.names, state.request.condition
         if condition.unwritten is not None:
             condition = await with_rows(snapshot.connection, names, condition)

@@ -114,8 +114,8 @@ def _wider_index(standing: Standing) -> str:
         )
     wider = min(MAX_EF_SEARCH, max(400, 4 * standing.found.depth))
     return (
-        f"a longer candidate list: tuning={{'ef_search': {wider}}} in a search; or exact search without an index: "
-        "semlex maintain create-index --kind none"
+        f"keep a longer candidate list: tuning={{'ef_search': {wider}}} in a search; or search "
+        "exactly, without an index: semlex maintain create-index --kind none"
     )
 
 
@@ -158,7 +158,7 @@ def _below_threshold(standing: Standing) -> Reason | None:
         known = [score for score in scores if score is not None]
         if not known:
             text = f"it has no score to compare with {name}={least:g}"
-            return Reason("below_threshold", text, f"a search without {name} ({option})")
+            return Reason("below_threshold", text, f"search without {name} ({option})")
         within = math.floor(max(known) * 1000) / 1000
         text = f"its best score is {max(known):.4f}, below {name}={least:g}"
         return Reason("below_threshold", text, f"{name}={within:g} ({option} {within:g})")

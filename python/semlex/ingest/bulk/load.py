@@ -52,7 +52,7 @@ class LoadReport:
 
     Attributes:
         rows: Rows read.
-        written: Rows stored or replaced; of a repeated id only the last row.
+        written: Rows stored or replaced; only the last row of a repeated id counts.
         seconds: Wall time.
         warnings: Problems that did not end the load, such as an index that could not be built.
     """
@@ -100,7 +100,7 @@ class VectorLoad:
         return await self.write(indexer, batches, total)
 
     async def opened(self) -> Indexer:
-        """Open or make the collection, and refuse a server that only reads."""
+        """Open or make the collection, and check that it can be written."""
         indexer = await self._open_indexer()
         indexer.refuse_write()
         return indexer
@@ -316,7 +316,7 @@ def _of_node(stored: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
 
 @dataclass(frozen=True, slots=True)
 class TableSource:
-    """The table to import, in the database at `url`; None: in the database of the collections."""
+    """The table to import, in the database at `url`; without `url`, in the collections' database."""
 
     wanted: WantedTable
     url: str | None

@@ -146,7 +146,7 @@ def _problem(root: Path, uri: str, limits: FileLimits) -> FileProblem | None:
 def _deletion(
     source: KnownSource, uri: str, runs: Sequence[LoggedRun], *, also: str = "", by_name: bool = False
 ) -> Reason | None:
-    """Return the reason if a run deleted a document, or may have: then the text ends with `also`."""
+    """Return the reason if a run deleted a document, or may have; if it is uncertain, the text ends with `also`."""
     named = {uri, f"{source.name}, {uri}", f"vanished, {uri}", f"vanished, {source.name}, {uri}"}
     for run in runs:
         when = f"{run.started_at:%Y-%m-%d %H:%M}"
@@ -194,5 +194,5 @@ def _never_seen(
         path = shlex.quote(os.path.realpath(name))
         text = "it is a file outside the folders of all sources, and was never read"
         return Reason("never_seen", text, f"semlex index {path} --collection {collection}")
-    text = f"no chunk has this id, no document has this name, and no source would contain it{also}"
-    return Reason("never_seen", text, f"semlex documents --collection {collection} lists those read from files")
+    text = f"no chunk has this id, no document has this name, and no source contains such a path{also}"
+    return Reason("never_seen", text, f"semlex documents --collection {collection} lists the documents read from files")

@@ -190,7 +190,7 @@ class _Walk:
             if len(at.parts) - len(start) < MAX_DEPTH:
                 waiting += reversed(below)
                 continue
-            message = f"it is more than {MAX_DEPTH} levels below the named folder: name this folder, too"
+            message = f"it is more than {MAX_DEPTH} levels below the named folder: add this folder to the paths"
             yield from (FileProblem(shown("/".join(deep.parts)), "too_deep", message) for deep in below)
         # Last, so that a file found twice keeps its own name.
         for uri in links:

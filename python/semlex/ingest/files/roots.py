@@ -71,7 +71,8 @@ def plan_places(
             known[name] = root
         elif source not in (None, name):
             raise ConfigurationError(
-                f"{real} lies in the folder of the source {name!r} ({known[name]}): leave out the name {source!r}"
+                f"{real} lies in the folder of the source {name!r} ({known[name]}): "
+                f"leave out --source {source} (source=)"
             )
         places.append(Place(real, known[name], name))
     return places, missing

@@ -310,5 +310,5 @@ def key_parts(table: FollowedTable, key: str) -> list[Any]:
 
 
 def combined(text_hash: bytes, metadata_hash: str) -> str:
-    """Combine both hashes of a row into one, to notice whether a row that failed has changed since."""
+    """Combine the hashes of a row's text and metadata into one, to notice later whether a failed row has changed."""
     return f"{text_hash.hex()[:32]}{metadata_hash[:32]}"

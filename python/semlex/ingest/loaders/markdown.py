@@ -145,7 +145,7 @@ def _first_heading(head: str) -> str | None:
 
 
 def _lines(text: str) -> Iterator[str]:
-    """Yield the lines of a text; those of code, and its fences, become blanks."""
+    """Yield the lines of a text; in code blocks, each character becomes a blank."""
     fence = ""
     for line in text.splitlines(keepends=True):
         opened = None if fence else _FENCE.match(line)

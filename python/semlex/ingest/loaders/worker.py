@@ -43,7 +43,7 @@ _OUT_OF_MEMORY = (b"memory allocation of", b"bad_alloc", b"MemoryError")
 # The process starts with the first such file and reads the next ones too. Standard input and output carry frames: a
 # JSON header and bytes, each after its length. It ends when its input is closed, so it never outlives its parent.
 class Worker:
-    """Starts the reading process and sends it files; it may use `max_memory` bytes more than at its start."""
+    """Starts the reading process and sends it files; the process may use `max_memory` bytes more than at its start."""
 
     def __init__(
         self,
