@@ -372,7 +372,7 @@ def test_files_that_a_run_skips_or_cannot_read(retriever, folder):
     why(retriever, "blank.md", "empty")
 
 
-def test_what_was_deleted(retriever, folder):
+def test_what_was_deleted(retriever, folder, database_url):
     retriever.delete(document="sub/fruit.txt")
     told = why(retriever, "sub/fruit.txt", "deleted", "semlex delete: sub/fruit.txt")
     assert told.reasons[0].remedy == f"semlex index {folder}/sub/fruit.txt --collection default_collection"
@@ -382,6 +382,9 @@ def test_what_was_deleted(retriever, folder):
     why(retriever, folder / "sub" / "keys.md", "deleted", "semlex sync")
     retriever.delete(source="docs")
     why(retriever, folder / "keys.md", "deleted", "'docs' was removed")
+    execute(database_url, "DELETE FROM semlex.default_collection_ingestion_log")
+    told = why(retriever, folder / "sub" / "keys.md", "deleted", "'docs' was removed")
+    assert told.reasons[0].remedy == f"semlex index {folder} --collection default_collection"
     retriever.index(folder)
     assert why(retriever, folder / "keys.md").found
 
@@ -403,7 +406,8 @@ def test_what_no_run_has_seen(retriever, folder, tmp_path):
     retriever.index(folder, exclude=["late*"])
     why(retriever, "late.md", "not_indexed", "an option left the file out")
     folder.rename(tmp_path / "elsewhere")
-    why(retriever, folder / "other.md", "never_seen", "cannot be reached from here")
+    told = why(retriever, folder / "other.md", "never_seen", "cannot be reached from here")
+    assert told.reasons[0].remedy == "semlex documents move docs FOLDER --collection default_collection"
 
 
 def test_names(retriever, folder, tmp_path, monkeypatch):

@@ -80,7 +80,7 @@ def why_absent(
         if looks and os.path.lexists(Path(source.root) / uri):
             return _of_file(source, uri, records, collection, limits)
     for source, uri in possible:
-        if (gone := _deletion(source, uri, records.runs, also=_suggestion(name, records))) is not None:
+        if (gone := _deletion(source, uri, records.runs, collection, also=_suggestion(name, records))) is not None:
             return gone
     failed = next((run.problems[uri] for run in records.runs for _, uri in possible if uri in run.problems), None)
     if failed is not None:
@@ -106,7 +106,7 @@ def _of_file(source: KnownSource, uri: str, records: Records, collection: str, l
         detail = f": {problem.message}" if problem is not None else ""
         text = f"it could not be read ({code}{detail})"
         return Reason("unreadable", text, f"docs/reference/file-formats.md has the remedy for {code}; then {read}")
-    if (gone := _deletion(source, uri, records.runs, by_name=True)) is not None:
+    if (gone := _deletion(source, uri, records.runs, collection, by_name=True)) is not None:
         return Reason("deleted", gone.text, read)
     last = next((run for run in records.runs if run.command in ("index", "sync")), None)
     changed = os.stat(root / uri).st_mtime  # noqa: PTH116 - as the functions beside it
@@ -144,7 +144,13 @@ def _problem(root: Path, uri: str, limits: FileLimits) -> FileProblem | None:
 
 
 def _deletion(
-    source: KnownSource, uri: str, runs: Sequence[LoggedRun], *, also: str = "", by_name: bool = False
+    source: KnownSource,
+    uri: str,
+    runs: Sequence[LoggedRun],
+    collection: str,
+    *,
+    also: str = "",
+    by_name: bool = False,
 ) -> Reason | None:
     """Return the reason if a run deleted a document, or may have; if it is uncertain, the text ends with `also`."""
     named = {uri, f"{source.name}, {uri}", f"vanished, {uri}", f"vanished, {source.name}, {uri}"}
@@ -164,7 +170,7 @@ def _deletion(
                 text = f"the file does not exist; {text}"
             return Reason("deleted", text + also, back)
     if not source.is_present:
-        back = f"semlex index {shlex.quote(source.root)}"
+        back = f"semlex index {shlex.quote(source.root)} --collection {collection}"
         return Reason("deleted", f"the source {source.name!r} was removed with its documents{also}", back)
     return None
 
@@ -188,7 +194,8 @@ def _never_seen(
         root = roots[places[0][0]].root
         if not Path(root).is_dir():
             text = f"the document does not exist, and the folder of its source ({root}) cannot be reached from here"
-            return Reason("never_seen", text + also, f"semlex documents move {shlex.quote(places[0][0])} FOLDER")
+            back = f"semlex documents move {shlex.quote(places[0][0])} FOLDER --collection {collection}"
+            return Reason("never_seen", text + also, back)
         return Reason("never_seen", f"no such document exists, and no such file in {root}{also}", "check the name")
     if not _database_alone.get() and os.path.lexists(name):
         path = shlex.quote(os.path.realpath(name))
