@@ -68,7 +68,7 @@ def _checked(embedder: Embedder, texts: Sequence[str], version: EmbeddingVersion
 
 
 def usable_vectors(made: Any, rows: int, dimensions: int, model: str, storage: StorageName) -> NDArray[np.float32]:
-    """Check what an embedding model returned for texts; a user's embedder may return anything."""
+    """Check the vectors that a model returned for texts; a user's embedder may return anything."""
     try:
         vectors = np.asarray(made, dtype=np.float32, order="C")
     except (ValueError, TypeError, OverflowError):

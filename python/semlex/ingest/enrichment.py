@@ -69,7 +69,7 @@ class Enrichment:
         concurrency: Maximum number of requests at the same time, 1 to 64.
         on_failure: ``error`` first tests the model with a text of semlex's own; a failure raises before anything is
             written. ``plain`` stores the chunks without descriptions if the model fails at the start, and reports why.
-        dry_run: Whether only to estimate what the descriptions would cost; nothing is sent.
+        dry_run: Whether only to estimate the cost of the descriptions; nothing is sent.
 
     Raises:
         ConfigurationError: A value cannot be used.
@@ -287,7 +287,7 @@ class EnrichmentRun:
     async def estimated(
         self, *, documents: Sequence[UUID] | None = None, source: UUID | None = None
     ) -> EnrichmentReport:
-        """Estimate what the missing descriptions would cost, without sending anything."""
+        """Estimate the cost of the missing descriptions, without sending anything."""
         started = time.perf_counter()
         selection = LineSelection(self._mark, documents, source)
         chunks = tokens = 0

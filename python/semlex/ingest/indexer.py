@@ -287,7 +287,7 @@ class Indexer:
         return DeleteReport(chunks, documents)
 
     async def delete_selection(self, selection: Selection) -> tuple[int, int]:
-        """Delete chunks in one transaction; return their number, and that of documents without any chunk left."""
+        """Delete chunks in one transaction; return how many, and how many documents have no chunk left."""
         work = partial(delete_selection, collection=self.collection, selection=selection)
         deleted = await self.write_and_merge("delete", work)
         self.sample.note_written(deleted[0])

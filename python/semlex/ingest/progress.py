@@ -184,7 +184,7 @@ class SyncReport:
 
 @dataclass(frozen=True, slots=True)
 class EnrichmentEstimate:
-    """What the missing chunk descriptions would cost, in tokens as the collection counts them (not the model).
+    """Estimated cost of the missing chunk descriptions, in tokens as the collection counts them (not the model).
 
     Attributes:
         chunks: Chunks without a description; each is one request.
@@ -208,7 +208,7 @@ class EnrichmentReport:
         left: Chunks that were not tried, because the model failed for one chunk after another.
         first_failure: Why the first failed chunk has no description, or None.
         usage: Tokens read and written, as the model's server reports them.
-        estimate: What the run would cost; None unless only an estimate was requested.
+        estimate: The estimated cost; None unless only an estimate was requested.
     """
 
     model: str
@@ -228,7 +228,7 @@ MAX_KEYS = 1_000
 
 @dataclass(slots=True)
 class TableImport:
-    """What an import of another library's table read and stored.
+    """The result of an import of another library's table.
 
     Attributes:
         table: Schema and table; for LangChain's `PGVector`, also the name of its collection.

@@ -43,7 +43,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Order:
-    """What a process does, and when it is killed.
+    """The work of a process, and the moment or time at which it is killed.
 
     Attributes:
         moment: Number, from 1, of the moment (see `Moments`) at which it is killed; 0: at none.
@@ -100,7 +100,7 @@ class Killed(Scenario):
 
     @staticmethod
     def child_model() -> WordDirections | str:
-        """Return the model of the process; by default that of the collection."""
+        """Return the model of the process; by default the collection's."""
         return WordDirections()
 
     def limits(self) -> Limits:

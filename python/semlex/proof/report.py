@@ -20,7 +20,7 @@ MAX_FAULTS = 20  # of a scenario that are written down
 
 @dataclass
 class ScenarioReport:
-    """What one scenario did.
+    """The result of one scenario.
 
     Attributes:
         tries: Rounds or calls that were checked.
@@ -62,7 +62,7 @@ class ScenarioReport:
 
 @dataclass
 class ProofReport:
-    """What a proof did, on which server, and with which result."""
+    """The result of a proof: its server, and what its scenarios found."""
 
     server: str
     facts: dict[str, str]

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Tries:
-    """What a call of `Scenario.attempt` did: its tries, and the number of kills, crashes and ended connections."""
+    """The result of a call of `Scenario.attempt`: its tries, and the number of kills, crashes and ended connections."""
 
     tries: int = 1
     kills: int = 0

@@ -231,7 +231,7 @@ def _section(hit: SearchResult) -> tuple[str, tuple[str, ...]]:
 
 
 def document_of(hit: SearchResult) -> str:
-    """Return what identifies a hit's document: the key in the hit's id, else its ``source_document``, else its id."""
+    """Return an identifier of a hit's document: the key in the hit's id, else its ``source_document``, else its id."""
     # Documents of two collections are different, even if the same file was read into both.
     keys = indexed_keys([hit.id])
     own = keys[0][0].hex if keys else hit.source_document or hit.id

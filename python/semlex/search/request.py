@@ -64,7 +64,7 @@ def check_ids(ids: Iterable[AnyId]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page of a longer list of hits: its position, and what is known of the hits on earlier pages."""
+    """A page of a longer list of hits: its position, and data about the hits on earlier pages."""
 
     max_results: int  # of the whole list
     offset: int = 0  # number of hits before the page

@@ -49,7 +49,7 @@ class SearchState:
         self.timings[stage] = self.timings.get(stage, 0.0) + seconds * 1000
 
     def copy(self) -> SearchState:
-        """Return a copy of the search, in which later stages can change the state separately."""
+        """Return a copy of the state; stages that change one of them do not change the other."""
         return replace(self, failed=dict(self.failed), timings=dict(self.timings), warnings=list(self.warnings))
 
 

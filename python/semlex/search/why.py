@@ -45,7 +45,7 @@ def reasons(standing: Standing, results: SearchResults) -> tuple[Reason, ...]:
     """Return the reasons why the document is or is not among the results, the deciding one first; at least one."""
     if not standing.passes:
         text = f"{standing.named.name} has no chunk: it contains no text that could be searched"
-        return (Reason("empty", text, "semlex documents preview FILE shows what is read of a file"),)
+        return (Reason("empty", text, "semlex documents preview FILE shows the text that semlex reads"),)
     if hits := own_hits(standing, results):
         more = f"; hits that are chunks of this document: {len(hits)}" if len(hits) > 1 else ""
         return (Reason("found", f"it is hit {hits[0].rank} of {len(results)}{more}"),)

@@ -371,7 +371,7 @@ def _moment(seconds: float) -> datetime:
 def list_files(
     paths: Sequence[Path | Place], selection: Selection
 ) -> tuple[list[FoundFile], list[FileProblem], Skipped]:
-    """Return the files to read, the problems, and what was skipped."""
+    """Return the files to read, the problems, and the counts of skipped files."""
     skipped = Skipped()
     entries = list(find_files(paths, selection, skipped))
     found = [entry for entry in entries if isinstance(entry, FoundFile)]

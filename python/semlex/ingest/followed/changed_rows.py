@@ -201,7 +201,7 @@ class RowComparison:
 
 @dataclass(slots=True)
 class RunNotes:
-    """What one sync of a followed table has noted about rows, by their keys."""
+    """Notes of one sync of a followed table about rows, by their keys."""
 
     claimed: dict[str, list[Change]] = field(default_factory=dict)  # entries of the queue that the run has claimed
     again: dict[str, None] = field(default_factory=dict)  # rows that changed while they were read, to be read again
