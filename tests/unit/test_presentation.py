@@ -302,6 +302,10 @@ def test_editors_and_paths(monkeypatch, tmp_path):
         monkeypatch.setenv("EDITOR", named)
         with pytest.raises(ConfigurationError, match=said):
             editor.open_hit([there], 1)
+    for variable, value in (("EDITOR", "'vim"), ("VISUAL", "'code --wait")):
+        monkeypatch.setenv(variable, value)
+        with pytest.raises(ConfigurationError, match=f"^{variable} cannot be read as a command"):
+            editor.open_hit([there], 1)
 
 
 @given(name=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="/\0"), min_size=1, max_size=20))

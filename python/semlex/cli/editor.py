@@ -1,4 +1,4 @@
-"""Opens a hit in the editor that ``$EDITOR`` names."""
+"""Opens a hit in the editor that ``$VISUAL`` or ``$EDITOR`` names."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GOTO = frozenset({"code", "code-insiders", "codium", "vscodium", "cursor"})
 
 
 def require_editor() -> None:
-    """Raise `ConfigurationError`, before any search, if no terminal is there or ``$EDITOR`` names no editor."""
+    """Raise `ConfigurationError`, before any search, if no terminal is there or no editor is set."""
     if not is_interactive():
         raise ConfigurationError("--open needs a terminal as standard input and output")
     _editor()
@@ -75,13 +75,13 @@ def editor_command(editor: Sequence[str], path: Path, line: int | None) -> list[
 
 
 def _editor() -> list[str]:
-    named = os.environ.get("VISUAL") or os.environ.get("EDITOR") or ""
+    variable = "VISUAL" if os.environ.get("VISUAL") else "EDITOR"
     try:
-        words = shlex.split(named)
+        words = shlex.split(os.environ.get(variable, ""))
     except ValueError:
-        raise ConfigurationError("EDITOR cannot be read as a command: close the quote in it") from None
+        raise ConfigurationError(f"{variable} cannot be read as a command: close the quote in it") from None
     if not words:
-        raise ConfigurationError("name your editor to open hits in: export EDITOR=vim (nano, emacs, 'code --wait', …)")
+        raise ConfigurationError("no editor is set to open hits in: export EDITOR=vim (nano, emacs, 'code --wait', …)")
     return words
 
 
