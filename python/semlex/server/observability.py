@@ -39,7 +39,7 @@ STARTED = time.time()
 METRICS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "semlex_requests_total": ("counter", ("method", "route", "status"), "Requests by status; 499: the client left."),
     "semlex_request_seconds": ("histogram", ("route",), "Duration of requests, from head to end of the answer."),
-    "semlex_refused_total": ("counter", ("why",), "Requests refused before a route, by problem, such as unauthorized."),
+    "semlex_refused_total": ("counter", ("why",), "Requests refused before routing, by problem, such as unauthorized."),
     "semlex_searches_total": ("counter", ("operation",), "Searches by operation, such as search or answer."),
     "semlex_reloads_total": ("counter", ("outcome",), "Changed settings (ok or refused) and refused token files."),
     "semlex_jobs": (

@@ -262,7 +262,7 @@ class CollectionAccess:
         if caller is None or not caller.name:  # all callers have the same rights
             return f"the operator of this server can start it with --rights {offer.rights}"
         return (
-            f"it needs a token with the right {offer.rights!r}, and this one has {caller.rights!r}; the server's "
+            f"it needs a token with the right {offer.rights!r}; yours has the right {caller.rights!r}. The server's "
             f"operator can make one: semlex serve token add NAME --rights {offer.rights} "
             "(with the server's --token-file)"
         )

@@ -243,7 +243,7 @@ def mcp_app(
     assert isinstance(inner, Route)  # noqa: S101 - it has one path
     answering: ASGIApp = Streams(Sessions(inner.app))
     if caller_of is None:
-        remedy = "only web pages with the host and the port of the header Host may send requests"
+        remedy = "only web pages from the server's own host and port may call it"
         addresses = Addresses(host, names, remedy=remedy)
         answering = Entrance(answering, addresses, find_caller)
     app.router.routes[:] = [Route(PATH, endpoint=answering)]

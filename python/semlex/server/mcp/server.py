@@ -205,11 +205,14 @@ def _refused(error: ValidationError) -> str:
 # As the bodies of requests over HTTP; the longest argument has 4 KiB.
 MAX_FRAME_BYTES = 1024 * 1024
 READ_BYTES = 64 * 1024
-# Stands for a frame that is too long: it is not JSON, and is answered so.
-TOO_LONG = "(a frame of more than 1 MiB was dropped)"
+# Stands for a line that is too long: it is not JSON, and is answered so.
+TOO_LONG = "(a line of more than 1 MiB was dropped)"
 # Replaces a request with an invalid id: the SDK would take it for a notification, without an answer.
 NO_ID = "{}"
-NO_FRAME = ErrorData(code=PARSE_ERROR, message="not a frame: send each JSON-RPC message on one line of at most 1 MiB")
+NO_FRAME = ErrorData(
+    code=PARSE_ERROR,
+    message="the line is not JSON or is too long: send each JSON-RPC message on one line of at most 1 MiB",
+)
 NO_MESSAGE = ErrorData(
     code=INVALID_REQUEST,
     message="not a JSON-RPC 2.0 message: a request has a method, and an id that is a whole number or a text",
@@ -271,7 +274,7 @@ class Lines:
 
 
 def _lacks_id(line: str) -> bool:
-    """Return whether a line is a request whose id is neither a whole number nor text, so that it is answered here."""
+    """Return whether a line is a request whose id is neither a whole number nor text; the SDK would not answer it."""
     try:
         found = from_json(line)
     except ValueError:

@@ -50,7 +50,7 @@ def _whole(value: Any) -> Any:
 
 
 def _iso_text(value: Any) -> Any:
-    """Refuse numbers, also in a text, which would be read as seconds since 1970."""
+    """Refuse numbers and texts of digits: they would be read as seconds since 1970."""
     if not isinstance(value, str) or not DATE.match(value):
         raise ValueError("must be a time as text in ISO 8601, such as 2026-01-31T12:00:00Z")
     return value
