@@ -119,12 +119,12 @@ class CollectionOptions:
         language: Language of the texts, a Snowball name such as ``english`` (the default), or its ISO 639-1 code.
         keyword: Keyword engine: ``bm25`` (the default), ``tsvector``, ``tsvector_cd`` or ``none``, or that of an
             extension which the server has: ``pg_textsearch``, ``pg_search``.
-        stop_words: Whether very frequent words are left out of the keyword index (``bm25``); True.
+        stop_words: Whether very frequent words are left out of the keyword index (``bm25``). Default: True.
         distance: ``cosine`` (the default), ``l2`` or ``inner_product``.
         vector_storage: ``vector`` (float32), or ``halfvec`` (float16: half the size, and indexes up to 4,000
             dimensions where float32 has them up to 2,000). By default vectors of length 1 with more than 512
             dimensions are stored as ``halfvec`` if the distance is ``cosine``, others as ``vector``.
-        with_context: Whether titles and heading path are analysed and embedded with the text; True.
+        with_context: Whether titles and heading path are analysed and embedded with the text. Default: True.
         partitions: Partitions of the tables of documents, chunks and vectors, by the hash of the document: 2 to 64,
             or 0 (the default) for plain tables. For millions of chunks on a server with many cores.
         chunk_tokens: Maximum tokens of a chunk, 16 to 2,000. Default: 500. Stored with the first file.

@@ -70,7 +70,7 @@ class Option:
     Attributes:
         text: What the option does, in a sentence or two; for a number, with unit and default.
         minimum: Smallest number.
-        above: A number that it must be greater than.
+        above: Lower bound, itself not allowed.
         maximum: Greatest number; for a text, its maximum length in bytes of UTF-8; for a list of texts, their maximum
             number.
         form: Form in which it is given outside of Python, if that does not follow from its type.

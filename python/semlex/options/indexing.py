@@ -163,7 +163,7 @@ class TableOptions(TypedDict, total=False):
     overlap: Annotated[
         float,
         _seconds(
-            "by which a run reads back before the newest change, because transactions can commit late",
+            "before the newest change from which a run reads rows again, because transactions can commit late",
             DEFAULT_OVERLAP_SECONDS,
         ),
     ]

@@ -76,7 +76,7 @@ def parse(path: Path, content: bytes) -> dict[str, Any]:
     try:
         return tomllib.loads(_decoded(path, content))
     except RecursionError:
-        raise ConfigurationError(f"{path}: lists within lists, too deep to be read; no setting needs them") from None
+        raise ConfigurationError(f"{path}: lists are nested too deeply; no setting needs nested lists") from None
     except tomllib.TOMLDecodeError as error:
         said = str(error)
         place = re.search(r"\(at line (\d+), column (\d+)\)", said)
@@ -92,7 +92,7 @@ def parse_json(path: Path, content: bytes) -> Any:
     try:
         return json.loads(_decoded(path, content), object_pairs_hook=_object) if content.strip() else {}
     except RecursionError:
-        raise ConfigurationError(f"{path}: lists within lists, too deep to be read; no setting needs them") from None
+        raise ConfigurationError(f"{path}: lists are nested too deeply; no setting needs nested lists") from None
     except json.JSONDecodeError as error:
         raise ConfigurationError(f"{path}:{error.lineno}:{error.colno}: {error.msg}; it must be JSON") from None
     except _TwiceError as error:

@@ -302,7 +302,7 @@ def _table(
         if not name:
             return f"{made.told_place} is not a setting{_elsewhere(section, key)}"
         if (other := stands.setdefault(name, shown)) != shown:
-            return f"{made.told_place} sets what {other} already sets; remove one of the two"
+            return f"{made.told_place} and {other} are the same setting; remove one of them"
         return made
 
     for key, value in table.items():
@@ -329,7 +329,7 @@ def _json(path: Path, table: Any, notes: list[str]) -> Iterator[Found | str]:
                 known, prefix = (QA_KEYS, "qa.") if key.startswith("qa.") else (RAG_KEYS, "")
                 yield f"{place} is not a setting{_nearest(key.removeprefix(prefix), list(known), prefix)}"
             elif (other := stands.setdefault(name, key)) != key:
-                yield f"{place} sets what {RAG_SECTION}.{other} already sets; remove one of the two"
+                yield f"{place} and {RAG_SECTION}.{other} are the same setting; remove one of them"
             else:
                 yield Found(name, value, str(path), place)
     except ValueError as error:

@@ -33,9 +33,9 @@ JSON_SUFFIX = ".json"
 ARGUMENT, BUILT_IN = "argument", "built in"
 # Variables that are not settings: keys, and where the user's own settings file is.
 OTHER_VARIABLES = {
-    "SEMLEX_EMBEDDING_API_KEY": "key of an embedding model behind an address",
-    "SEMLEX_RERANKER_API_KEY": "key of a reranker behind an address",
-    "SEMLEX_CHAT_API_KEY": "key of a language model behind an address",
+    "SEMLEX_EMBEDDING_API_KEY": "key for an embedding model given as a URL or as ollama:NAME",
+    "SEMLEX_RERANKER_API_KEY": "key for a reranker given as a URL",
+    "SEMLEX_CHAT_API_KEY": "key for a language model given as a URL or as ollama:NAME",
     "SEMLEX_LLM_MODEL": "language model for the reranker 'auto'",
     "SEMLEX_CONFIG": "your own settings file",
 }
@@ -230,7 +230,7 @@ class Settings:
         300.0, number_between(0, math.inf, "a number of seconds"),
         "seconds that the embedded Postgres keeps running after its last user; 0 stops it at once", "database")
     read_from: ReadPreference = setting(
-        "primary", one_of("primary", "replica"), "where searches read: primary, or replica (a standby)",
+        "primary", one_of("primary", "replica"), "server that searches read from: primary, or replica (a standby)",
         "database", example="replica")
     schema_name: str = setting("semlex", text, "schema of semlex's tables", "database", name="schema")
     collection: str = setting(
@@ -246,7 +246,7 @@ class Settings:
         example="static")
     models: tuple[str, ...] = setting(
         (), names,
-        "models behind servers or in folders that collections may use; in the variable, separated by commas",
+        "models on servers or in folders that collections may use; in the variable, separated by commas",
         "embeddings", leads_away=_always, example=("ollama:qwen3-embedding:0.6b",))
     dimensions: int | None = setting(
         None, whole, "shorten vectors of new collections to this length; a static model must already have it",
@@ -263,8 +263,8 @@ class Settings:
         "embeddings", of_collection=True, example="halfvec")
     vector_index: Literal["hnsw", "ivfflat", "none"] | None = setting(
         None, one_of("hnsw", "ivfflat", "none"),
-        "kind of index that create-index builds: hnsw, ivfflat or none; not set: missing indexes", "embeddings",
-        keys=("index_type",), example="hnsw")
+        "kind of index that create-index builds: hnsw, ivfflat or none; not set: it builds missing indexes",
+        "embeddings", keys=("index_type",), example="hnsw")
     hnsw_m: int | None = setting(
         None, whole_between(2, 100),
         "connections per node of an HNSW index that create-index builds, 2 to 100; not set: 16", "embeddings",
@@ -311,7 +311,8 @@ class Settings:
         "min_similarity", None, keys=("similarity_threshold",), json_keys=("similarityThreshold",),
         others=("RAG_SIMILARITY_THRESHOLD",), example=0.3)
     route: RouteBy | None = search_setting(
-        "route", None, what="what decides the kind of a question (its depth, reranker and grouping): rules or chat",
+        "route", None,
+        what="choose candidates, reranking and grouping by the kind of question, decided by: rules or chat",
         example="rules", leads_away=lambda by: by == "chat")  # it gets every question
     rewrite: bool = search_setting(
         "rewrite", False, what="whether the chat model writes search terms for questions", leads_away=bool)
@@ -402,7 +403,7 @@ class Settings:
 
     @property
     def collection_options(self) -> CollectionOptions:
-        """Return the options of a collection that arguments named; those of other sources are only defaults."""
+        """Return the collection options that arguments set; those of other sources are only defaults."""
         given = self.retriever_options
         return CollectionOptions(
             **{one.name: given[one.name] for one in fields(CollectionOptions) if one.name in given}
