@@ -230,7 +230,7 @@ def test_chosen_fields_json_output_and_figures(capsys):
     results = SearchResults([])
     assert best_match(results) == ""
     results.best_similarity, results.coverage = 0.3141, 0.4
-    told = "best similarity 0.31; the best hit contains 40 % of the query's words, counted by weight"
+    told = "best similarity 0.31; a hit contains up to 40 % of the query's words, weighted by rarity"
     assert best_match(results) == told
     print_results(results, as_json=True)  # programs are told as well
     summary = json.loads(capsys.readouterr().out)

@@ -97,7 +97,7 @@ def thin_support(results: SearchResults, min_coverage: float | None, min_similar
     )
     told = ", ".join(f"{name} {value:.2f}" for name, value, _ in figures if value is not None)
     if min_coverage is None and min_similarity is None:
-        return f"{NO_ANSWER}: the hits hardly fit ({told})" if results.support == "unlikely" else None
+        return f"{NO_ANSWER}: the hits barely match the question ({told})" if results.support == "unlikely" else None
     known = [(value, least) for _, value, least in figures if value is not None and least is not None]
     if not known or any(value >= least for value, least in known):
         return None

@@ -146,7 +146,7 @@ class Counting:
 
     @classmethod
     def of(cls, counter: TokenCounter) -> Counting:
-        """Make it from a token counter of semlex."""
+        """Return a `Counting` that uses a token counter of semlex."""
         return cls(lambda text: int(counter.count_tokens([text])[0]), counter.counter_name)
 
     def __call__(self, text: str) -> int:

@@ -57,7 +57,7 @@ class Rewriting:
     describe: Callable[[], Awaitable[str]]  # returns the description of the collection; called only if the model is.
 
     async def rewrite(self, question: str, names: Names, seconds: float | None) -> Rewrite:
-        """Return search terms for a question, cached or from one call of the model within a part of `seconds`."""
+        """Return search terms for a question, cached or from one call of the model within half of `seconds`."""
         identity = self.model.identity
         key = (identity, names.schema, names.collection, question)
         known = self.cache.find(key)
@@ -215,7 +215,7 @@ def route_by_rules(question: str) -> Route:
 async def route_by_chat(
     question: str, model: ChatModel, executor: ModelExecutor, clock: Clock, seconds: float | None
 ) -> Route:
-    """Return the kind of a question by a language model within a part of `seconds`, or by rules if that fails."""
+    """Return the kind of a question by a language model within half of `seconds`, or by rules if that fails."""
     messages = instructed(KINDS_INSTRUCTIONS, json.dumps(question, ensure_ascii=False))
     deadline: asyncio.Timeout | None = None
     try:
@@ -226,7 +226,7 @@ async def route_by_chat(
         raise
     except Exception as error:  # noqa: BLE001 - whatever a model raises, the rules can decide
         is_late = deadline is not None and deadline.expired()
-        what = "it did not answer before the deadline" if is_late else failure_reason(error)
+        what = "it did not answer in time" if is_late else failure_reason(error)
         found = route_by_rules(question)
         return Route(
             found.kind, found.by, found.reason, f"rules chose the route, because the language model failed: {what}"

@@ -299,7 +299,7 @@ def best_match(results: SearchResults) -> str:
     parts = [] if similarity is None else [f"best similarity {number(similarity, 2)}"]
     if coverage is not None:
         share = f"{coverage:.0%}".replace("%", " %")
-        parts.append(f"the best hit contains {share} of the query's words, counted by weight")
+        parts.append(f"a hit contains up to {share} of the query's words, weighted by rarity")
     return "; ".join(parts)
 
 

@@ -195,7 +195,7 @@ def test_thin_support_is_a_refusal_and_nothing_is_sent(page):
     with chat_server(lambda _: answer_text(TWO)) as double, opened(page, double) as retriever:
         assert retriever.answer("zebras?").refused == "no answer in these documents: nothing was found"
         thin = retriever.answer(strange)
-        assert thin.refused.startswith("no answer in these documents: the hits hardly fit (coverage ")
+        assert thin.refused.startswith("no answer in these documents: the hits barely match the question (coverage ")
         assert thin.context.results.support == "unlikely"
         assert double.requests == []
         assert retriever.answer(strange, min_coverage=0).text

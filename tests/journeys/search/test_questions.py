@@ -418,7 +418,7 @@ async def test_a_route_that_is_late(database_url):
             results = await clock.expire(deadline * questions.SHARE, asking)
             results = getattr(results, "results", results)
             assert (results.mode, len(results), results.route.kind) == ("hybrid", 1, "analytical")
-            late = "rules chose the route, because the language model failed: it did not answer before the deadline"
+            late = "rules chose the route, because the language model failed: it did not answer in time"
             assert results.warnings == [late]
             assert results.timings["total"] <= deadline * questions.SHARE * 1000
         with pytest.raises(ConfigurationError, match="deadline"):
