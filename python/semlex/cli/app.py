@@ -49,7 +49,7 @@ def semlex(
         typer.Option(
             "--verbose",
             "-v",
-            help="Report more: scores of hits, all options in a help, settings that a collection ignores.",
+            help="Report more: scores of hits, all options in --help, settings that a collection ignores.",
         ),
     ] = False,
     quiet: Annotated[

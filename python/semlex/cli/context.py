@@ -83,7 +83,7 @@ class Context(SharedOptions):
             self._wait_for_indexes(collection)
 
     def _name_in_remedies(self, settings: Settings) -> None:
-        """Let remedies repeat the options for the server and the collection."""
+        """Let commands in messages repeat the options for the server and the collection."""
         from semlex.settings.table import ARGUMENT
 
         if settings.origins.get("collection") == ARGUMENT:  # an option named it, or the command did

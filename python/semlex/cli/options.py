@@ -204,8 +204,8 @@ def _read(ctx: Any, read: Callable[[SyncClient, Settings], Iterable[str]]) -> li
 
 DOCUMENT = typer.Argument(
     metavar="ID|DOC",
-    help="Document: a file, or a path as `semlex documents` lists it (its end is enough). Chunk: an id, or a path with "
-    "a line (keys.md:9).",
+    help="Document: a file, or a path as `semlex documents` lists it (the end of a path is enough). Chunk: an id, or a "
+    "path with a line (keys.md:9).",
 )
 Reranker = Annotated[str | None, typer.Option("--reranker", help="Reranker: name, folder, term-overlap, none or auto.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
@@ -256,7 +256,7 @@ class SharedOptions:
     read_from: Annotated[
         str | None,
         common(
-            "Where searches read: primary, or replica: a standby among the hosts of the URL.",
+            "Server that searches read from: primary, or replica (a standby among the hosts of the URL).",
             "--read-from",
             metavar="[primary|replica]",
         ),
@@ -313,7 +313,7 @@ class SharedOptions:
             metavar="KEY,…",
         ),
     ] = None
-    header: Annotated[bool, common("Print the titles of tables.", "--header/--no-header", show_default=False)] = True
+    header: Annotated[bool, common("Print the header of tables.", "--header/--no-header", show_default=False)] = True
 
 
 # Names of the command line for options that have others in Python.

@@ -206,8 +206,8 @@ def print_problems(report: IndexReport) -> None:
 SHOWN_DOCUMENTS, SHOWN_HEADINGS, SHOWN_DOMINATING = 10, 3, 5
 SHOWN_CHARACTERS = 120
 REASONS: dict[CheckupCode, str] = {
-    "duplicate": "another chunk with the same text was found instead",
-    "no_shared_word": "without the heading the section shares no word with it",
+    "duplicate": "another chunk with almost the same text was found instead",
+    "no_shared_word": "without its heading, the section shares no word with the heading",
     "below_top_k": "a candidate, but others rank before it",
     "beyond_vector_depth": "no candidate: too many chunks are nearer or have higher keyword scores",
     "beyond_keyword_depth": "no candidate: too many chunks have higher keyword scores",
@@ -216,8 +216,8 @@ REASONS: dict[CheckupCode, str] = {
 
 # Headings of the manuals in the bench `checkup`, with static vectors.
 YARDSTICK = (
-    "For comparison: headings of manuals of three programs find 41 % to 43 %. Headings share words with their text; "
-    "questions of users share fewer: measure those with semlex eval"
+    "For comparison: in the manuals of three programs, 41 % to 43 % of the headings find their section. Headings share "
+    "more words with their text than questions of users do: measure those with semlex eval"
 )
 
 
@@ -276,7 +276,7 @@ def print_checkup(told: Checkup) -> None:
     output.print(f"  {share_words(told.result)}, searched by {by}")
     output.print(f"  {YARDSTICK}")
     if told.reasons.get("duplicate"):
-        output.print(f"  if a chunk with the same text counts as found: {share_words(told.with_duplicates)}")
+        output.print(f"  if a chunk with almost the same text counts as found: {share_words(told.with_duplicates)}")
     depths = ", ".join(f"{percent(share)} in the first {depth}" for depth, share in told.ranks.items())
     output.print(f"  {depths}")
     if told.alone:
@@ -285,14 +285,14 @@ def print_checkup(told: Checkup) -> None:
     if left_out := "; ".join(left_out_words(told.left_out)):
         output.print(f"  not searched: {left_out}")
     if told.reasons:
-        output.print("\nWhy the other headings do not:")
+        output.print("\nWhy the other headings do not find their section:")
         for code, number in told.reasons.items():
             output.print(f"  {number:,} {REASONS[code]} \\[{code}]")
     _print_documents(told)
     if told.dominating:
         output.print("\nDocuments that outrank the rest:")
         for one in told.dominating[:SHOWN_DOMINATING]:
-            share = f"{one.share:.1%} of the hits for headings of other documents, {one.expected:.1%} of the chunks"
+            share = f"{one.share:.1%} of the hits for other documents' headings, but {one.expected:.1%} of all chunks"
             output.print(f"  {escape(short(one.document))}: {share}")
     print_note(*told.notes)
     embedded = f", {counted(told.embedded, 'chunk')} embedded again" if told.embedded else ""
@@ -372,7 +372,7 @@ def _summary(told: Checkup) -> Iterable[str]:
     yield f"<p>{html(YARDSTICK)}</p>"
     yield _interval(told.result)
     if told.reasons.get("duplicate"):
-        yield f"<p>If a chunk with the same text counts as found: {html(share_words(told.with_duplicates))}.</p>"
+        yield f"<p>If a chunk with almost the same text counts as found: {html(share_words(told.with_duplicates))}.</p>"
     depths = ", ".join(f"{percent(share)} in the first {depth}" for depth, share in told.ranks.items())
     model = f" (model {html(short(told.model))})" if told.model else ""
     parts = [depths, alone_words(told)] if told.alone else [depths]
@@ -396,7 +396,8 @@ def _interval(share: Share) -> str:
 
 def _reasons(told: Checkup) -> Iterable[str]:
     if told.reasons:
-        yield '<h2>Why the other headings do not</h2>\n<table><tr><th class="number">headings</th><th>why</th></tr>'
+        yield "<h2>Why the other headings do not find their section</h2>"
+        yield '<table><tr><th class="number">headings</th><th>why</th></tr>'
         for code, number in told.reasons.items():
             why = f"{html(REASONS[code])} <code>{code}</code>"
             yield f'<tr><td class="number">{number:,}</td><td>{why}</td></tr>'
@@ -422,8 +423,9 @@ def _documents(title: str, documents: Sequence[DocumentCheckup]) -> Iterable[str
 
 def _dominating(told: Checkup) -> Iterable[str]:
     if told.dominating:
-        yield '<h2>Documents that outrank the rest</h2>\n<table><tr><th>document</th><th class="number">hits</th>'
-        yield '<th class="number">of all such hits</th><th class="number">of the chunks</th></tr>'
+        yield "<h2>Documents that outrank the rest</h2>\n<table><tr><th>document</th>"
+        yield '<th class="number">hits for headings of other documents</th>'
+        yield '<th class="number">share of these hits</th><th class="number">share of all chunks</th></tr>'
         for one in told.dominating:
             cells = (f"{one.hits:,}", f"{one.share:.1%}", f"{one.expected:.1%}")
             figures = "".join(f'<td class="number">{cell}</td>' for cell in cells)

@@ -53,7 +53,7 @@ def test_try_takes_it_too(shell, folder):
 def test_a_slow_one_is_named_and_not_taken(shell, folder, monkeypatch):
     monkeypatch.setattr(onnx, "MAX_LIGHT_SECONDS", 0)
     said = shell("sync", str(folder), "-c", "a").stderr
-    assert f"would embed these files in about 1 s; for better answers than static: --model onnx:{NAME}\n" in said
+    assert f"would embed these files in about 1 s; for better hits: --model onnx:{NAME}\n" in said
     assert models_of(shell, "a") == ["wordllama/l2_supercat_256"]
 
 

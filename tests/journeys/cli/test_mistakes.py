@@ -177,9 +177,9 @@ LINES = [
         for columns in (80, 1000)
     ),
     Typed("search rotate -x", 2, ("No such option: -x",)),
-    Typed("search --after x --top-k 3", 2, ("--after (the cursor holds the search) does not accept --top-k",)),
-    Typed("search --after x --fusion rrf", 2, ("--after (the cursor holds the search) does not accept --fusion",)),
-    Typed("search --after x --mode keyword", 2, ("--after (the cursor holds the search) does not accept --mode",)),
+    Typed("search --after x --top-k 3", 2, ("--after (the cursor contains the options) does not accept --top-k",)),
+    Typed("search --after x --fusion rrf", 2, ("--after (the cursor contains the options) does not accept --fusion",)),
+    Typed("search --after x --mode keyword", 2, ("--after (the cursor contains the options) does not accept --mode",)),
     Typed("maintain migrate --sql --json", 2, ("--sql",)),
     Typed("maintain migrate --sql --fields name", 2, ("--sql",)),
     Typed("doctor models --data-dir x", 2, ("semlex doctor models uses no database",)),

@@ -26,8 +26,8 @@ STYLES = {"error": "red", "warning": "yellow", "hint": "dim"}
 def doctor(context: Context) -> None:
     """Show what is wrong with models, server and collections, and what helps.
 
-    Nothing is written or downloaded. Large tables are sampled. The exit code is 0 if there are only hints, 3 for errors
-    and warnings of the server and of collections, 4 for those of models alone.
+    Nothing is written or downloaded. Large tables are sampled. The exit code is 0 if there are only hints, 4 if all
+    errors and warnings concern models, else 3.
     """
     settings = context.settings()
     collection = settings.collection if settings.is_set("collection") else None

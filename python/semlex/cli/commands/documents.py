@@ -58,8 +58,8 @@ def delete(
         list[str] | None,
         typer.Argument(
             metavar="ID|DOC",
-            help="Documents: files, or paths as `semlex documents` lists them (their ends are enough). Chunks: ids, or "
-            "a path with a line (keys.md:9).",
+            help="Documents: files, or paths as `semlex documents` lists them (the end of a path is enough). Chunks: "
+            "ids, or a path with a line (keys.md:9).",
         ),
     ] = None,
     *,
@@ -459,7 +459,7 @@ def chunks(
 
 
 def _token_counter(settings: Settings) -> TokenCounter | None:
-    """Return what counts tokens: a named tokenizer if no local model is named, else the model; None without either."""
+    """Return the token counter: the named tokenizer if no local model is named, else the model; None without either."""
     from semlex.embedding.registry import KEYWORDS_ONLY, choose_embedder
     from semlex.models.model_names import leads_to
     from semlex.models.tokenizer import given_tokenizer

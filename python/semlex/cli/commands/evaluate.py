@@ -36,7 +36,7 @@ Measured = TypeVar("Measured")
 evaluation_app = typer.Typer(help=__doc__, cls=group_with_default("run"))
 
 K = Annotated[int, integer("Number of hits that are judged: k of nDCG@k.", "--k", "-k", between=(1, MAX_TOP_K))]
-Folds = Annotated[int, integer("Parts of the queries for cross-validation.", between=(2,))]
+Folds = Annotated[int, integer("Number of folds in the cross-validation.", between=(2,))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -338,7 +338,9 @@ def checkup(
     options: Annotated[dict[str, Any], Flags("options.search:SearchArguments", only=("mode",))],
     html: Annotated[
         Path | None,
-        typer.Option("--html", metavar="FILE", help="Also write the report as a page; an existing file is replaced."),
+        typer.Option(
+            "--html", metavar="FILE", help="Also write the report as an HTML page; an existing file is replaced."
+        ),
     ] = None,
 ) -> None:
     """Report how well a collection can be searched, with its own headings as questions.

@@ -120,7 +120,7 @@ def with_light_model(
     takes_it = seconds <= MAX_LIGHT_SECONDS
     if not context.as_json:
         why = f"{name} is on this machine and would embed these files in about {duration(seconds)}"
-        inform(f"[dim]{why}[/dim]" if takes_it else f"[dim]{why}; for better answers than static: --model {name}[/dim]")
+        inform(f"[dim]{why}[/dim]" if takes_it else f"[dim]{why}; for better hits: --model {name}[/dim]")
     if not takes_it:
         return settings
     return replace(settings, embedding_model=name, origins={**settings.origins, "embedding_model": "found here"})
@@ -138,7 +138,10 @@ def sync(
         str | None, typer.Option(help="Name of a followed table.", show_default="all, if no path is given")
     ] = None,
     compare: Annotated[
-        bool, typer.Option("--compare", help="Compare all rows of followed tables, however changes are found.")
+        bool,
+        typer.Option(
+            "--compare", help="Compare all rows of followed tables, even if a column or triggers show the changed ones."
+        ),
     ] = False,
     watch: Annotated[
         bool, typer.Option("--watch", help="Keep running, and sync whenever something changes, until Ctrl-C.")

@@ -187,7 +187,7 @@ def worker(
     drain: Annotated[bool, typer.Option("--drain", help="End when no job can be started and no table is due.")] = False,
     once: Annotated[bool, typer.Option("--once", help="End after one job.")] = False,
     lease: Annotated[
-        float, duration("Time after which the job of a worker that gives no sign of life is taken over by another.")
+        float, duration("Time without a sign of life from a worker, after which another worker takes over its job.")
     ] = DEFAULT_LEASE_SECONDS,
     keep_days: Annotated[int, integer("Days to keep ended jobs.")] = 7,
     compare_every: Annotated[

@@ -120,12 +120,14 @@ def create_index(
     concurrently: Annotated[
         bool, typer.Option("--concurrently", help="Let writers continue; takes about twice as long.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only report what it would take.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only report the size, memory and time of the build.")
+    ] = False,
 ) -> None:
     """Build the missing indexes of a collection, or another kind of vector index.
 
-    It first reports the memory and time that this takes. Without options, it builds the index that the settings name
-    (index_type, hnsw_m, hnsw_ef_construction), else what is missing, which a large load does automatically.
+    It first reports the memory and time that this takes. Without options, it builds the vector index of the setting
+    index_type; without that setting, it builds missing indexes, as a large load does automatically.
     """
     settings = context.settings()
     given = {"m": m, "ef_construction": ef_construction, "quantization": quantization, "lists": lists, "probes": probes}

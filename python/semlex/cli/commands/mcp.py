@@ -204,7 +204,7 @@ def _look_for_folders(settings: Settings) -> None:
     for setting in sorted(MODELS):
         text = str(getattr(settings, setting) or "")
         if leads_to(text) == "folder" and not Path(bare_name(text)).expanduser().is_dir():
-            print_note(f"{setting}: folder {bare_name(text)[:200]!a} does not exist; name one that does, or a model")
+            print_note(f"{setting}: folder {bare_name(text)[:200]!a} does not exist; name an existing one, or a model")
 
 
 async def _over_http(settings: Settings, role: str | None, access: Access, place: Place, received: list[int]) -> None:

@@ -36,7 +36,7 @@ def check_together(options: Mapping[str, Any], own: Mapping[str, object], *, has
     given = searched | {flag for flag, value in own.items() if value}
     refused: dict[str, set[str]] = {}
     if has_cursor:
-        refused["--after (the cursor holds the search)"] = searched - Flags("options.search:PageArguments").flags()
+        refused["--after (the cursor contains the options)"] = searched - Flags("options.search:PageArguments").flags()
     if many:
         refused["a list of questions"] = given - Flags("options.search:RankingOptions").flags() - MANY
     if "--sql" in given:

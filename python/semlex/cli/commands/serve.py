@@ -171,7 +171,7 @@ def add_token(
     rights: Rights = "read",
     collection: Annotated[
         list[str] | None,
-        typer.Option("--collection", "-c", help="Collection that the token can reach; repeatable; default: all."),
+        typer.Option("--collection", "-c", help="Collection that the token can access; repeatable; default: all."),
     ] = None,
     expires: Annotated[
         str | None,

@@ -86,7 +86,7 @@ class History:
             write_history(self._file, [*self._stored(), *filter(None, new)])
 
     def complete(self, word: str, state: int) -> str | None:
-        """Return the completion with this number, as readline asks for them."""
+        """Return the completion with the number `state`; readline asks for one after another."""
         if state == 0:
             line = self._readline.get_line_buffer() if self._readline is not None else word
             try:
@@ -117,7 +117,7 @@ def write_history(file: Path, found: Sequence[str]) -> None:
     except OSError as error:
         with suppress(OSError):
             beside.unlink(missing_ok=True)
-        told = f"note: the history was not kept: {one_line(str(file))}: {error.strerror}; --no-history keeps none"
+        told = f"note: the history was not stored: {one_line(str(file))}: {error.strerror}; --no-history turns it off"
         messages.print(told, markup=False)
 
 
@@ -291,7 +291,7 @@ def shell(
         dict[str, Any],
         Flags("options.search:SearchArguments", only=("top_k", "mode", "filters", "boost", "route", "rewrite")),
     ],
-    no_history: Annotated[bool, typer.Option("--no-history", help="Keep no history, and offer none.")] = False,
+    no_history: Annotated[bool, typer.Option("--no-history", help="Store no lines, and offer no stored ones.")] = False,
 ) -> None:
     """Ask one question after another; server and model stay open, so answers take milliseconds.
 
