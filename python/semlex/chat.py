@@ -116,7 +116,7 @@ UNSEEN = re.compile(
 
 
 def drawn_mark() -> str:
-    """Return a random word, which no document can contain on purpose."""
+    """Return a random word that no author of a document could have guessed."""
     return secrets.token_hex(MARK_BYTES)
 
 
@@ -377,7 +377,7 @@ def choose_chat_model(configured: str | ChatModel | None = None) -> ModelChoice[
     ``none``, or None               none: answers are sentences of the documents
     ``openai:MODEL``                OpenAI's                                                      OPENAI_API_KEY
     ``openrouter:MODEL``            through OpenRouter                                            OPENROUTER_API_KEY
-    ``ollama:MODEL``                of the Ollama of ``OLLAMA_HOST``, else of this machine's      SEMLEX_CHAT_API_KEY
+    ``ollama:MODEL``                Ollama at ``OLLAMA_HOST``, else on this machine               SEMLEX_CHAT_API_KEY
     ``http(s)://HOST/v1#MODEL``     any server with OpenAI's ``/chat/completions``                SEMLEX_CHAT_API_KEY
     ==============================  ============================================================  ===================
     """

@@ -334,7 +334,7 @@ class PrivilegeError(StoreError, PermissionError):
 class UnsupportedServerError(StoreError):
     """The version of Postgres or pgvector is too old, or the encoding of the database is not UTF-8.
 
-    Remedy: `semlex doctor server` shows the versions; Postgres, pgvector or the encoding has to change.
+    Remedy: `semlex doctor server` shows the versions; update Postgres or pgvector, or use a database in UTF-8.
     """
 
 

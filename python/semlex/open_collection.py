@@ -143,8 +143,8 @@ class SeenVersions:
 class OpenCollection:
     """A collection as it was opened.
 
-    A process keeps using its own model's vectors until they are dropped, whichever version serves those who open
-    the collection later. A process that neither has a model nor brings vectors uses the serving version.
+    A process keeps using its own model's vectors until they are dropped, even if processes that open the collection
+    later use another version. A process that neither has a model nor brings vectors uses the serving version.
 
     Attributes:
         database: An open database; its reads fail once the collection was dropped.
@@ -269,7 +269,7 @@ class OpenCollection:
         return self._as_seen()
 
     def _as_seen(self) -> CollectionInfo:
-        """Return the metadata with the embedding versions as they were last read, by whichever search."""
+        """Return the metadata with the embedding versions as any search last read them."""
         if self.seen.versions is not None:
             self.info = self._with(self.seen.versions, self.info)
         return self.info
@@ -318,7 +318,8 @@ class OpenCollection:
         if used is not None:
             goes_on = f"this process keeps using version {used.version} ({used.model}), with which it was opened"
         else:
-            goes_on = f"this process was opened with {'' if model is None else model.model} and answers by words alone"
+            opened = "" if model is None else model.model
+            goes_on = f"this process was opened with {opened} and uses keyword search only"
         note = (
             f"collection {name!r} has version {serving.version} of its vectors now ({serving.model}); {goes_on}: open "
             "the collection again with the new model"

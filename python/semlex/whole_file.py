@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def whole_file(path: Path) -> Iterator[TextIO]:
     """Open a new file that replaces `path` at the end of the block; after an exception, `path` is unchanged.
 
-    A file that is replaced keeps its owner, group and rights; others are readable by their owner alone.
+    A file that is replaced keeps its owner, group and rights; only its owner can read a new file.
     """
     number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     try:

@@ -265,7 +265,7 @@ async def test_a_process_with_a_third_model_adds_nothing_during_a_run_and_then_s
         found = await third.search("key vault", 5)
         assert found.mode == "keyword"
         [note] = found.warnings
-        assert "answers by words alone" in note
+        assert "uses keyword search only" in note
         with pytest.raises(ModelMismatchError):
             await third.search("key", mode="vector")
         with pytest.raises(ModelMismatchError):
