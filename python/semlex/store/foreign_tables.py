@@ -273,11 +273,14 @@ def _none(
         if name != EMBEDDINGS and LAYOUTS[layout].fits(types)
     } | dict.fromkeys(collections, "langchain-pgvector")
     tables = shortened([f"{name!r} ({kind})" for name, kind in known.items()], SHOWN_NAMES)
-    found = f"this schema has {tables}" if known else "this schema has no table that can be recognised"
+    found = (
+        f"this schema has {tables}: name one of them, or"
+        if known
+        else "this schema has no table of a known layout: name"
+    )
     return ConfigurationError(
-        f"no table with vectors and no collection of LangChain is named {wanted.name!r} in {where}; {found}: "
-        "name one of them, or another schema (source_schema=, --source-schema) or database (source_url=, "
-        "--source-database)"
+        f"no table with vectors and no collection of LangChain is named {wanted.name!r} in {where}; {found} "
+        "another schema (source_schema=, --source-schema) or database (source_url=, --source-database)"
     )
 
 

@@ -325,7 +325,7 @@ TABLES = [
 ]  # fmt: skip
 UNCLEAR = [
     ("nothing", {}, r"no table .* 'nothing' .*this schema has 'data_li_docs' \(llama-index\).*'old docs'"),
-    ("nothing", {"source_schema": "semlex"}, "no table that can be recognised"),
+    ("nothing", {"source_schema": "semlex"}, "no table of a known layout: name another schema"),
     ("lc_docs", {"source_schema": "nowhere"}, "schema 'nowhere'"),
     ("lc_docs", {"layout": "haystack"}, "has no column 'id', 'blob_data'.*columns are 'langchain_id'"),
     ("lc_docs", {"layout": "pgvector", "text_field": "content"}, "has no column 'id', 'vector'"),
