@@ -405,7 +405,7 @@ async def test_a_job_is_retried_although_the_answer_is_lost(jobs, monkeypatch):
     lost.clear()
     assert (await jobs.queue.retry(job_id)).state == "queued"
     assert lost == {"change a job"}
-    with pytest.raises(ConfigurationError, match="is queued and cannot be retried"):
+    with pytest.raises(ConfigurationError, match="is queued: only failed or cancelled jobs can be retried"):
         await jobs.queue.retry(job_id)
 
 

@@ -194,9 +194,8 @@ class JobQueue:
             found = await read_job(connection, self._schema, job_id)
             if is_changed:  # by an attempt before, whose answer was lost
                 return found
-            raise ConfigurationError(
-                f"job {job_id} is {found.state} and cannot be {what}: it must be {' or '.join(states)}"
-            )
+            possible = " or ".join(state for state in states if state != what)
+            raise ConfigurationError(f"job {job_id} is {found.state}: only {possible} jobs can be {what}")
 
         return await self._database.write("change a job", work)
 

@@ -36,7 +36,7 @@ def test_a_job_that_fails_is_shown_and_tried_again(shell):
     job = shell("jobs", "submit", "index", "docs", "-c", "book", *MODEL).stdout.strip()
     shell("worker", "--once", *MODEL)
     assert "may read: start a worker with --allow" in shell("jobs").stdout
-    assert "cannot be cancelled" in shell("jobs", "cancel", job, code=2).stderr
+    assert "only queued or running jobs can be cancelled" in shell("jobs", "cancel", job, code=2).stderr
     assert "is queued" in shell("jobs", "retry", job).stderr
     assert "is cancelled" in shell("jobs", "cancel", job).stderr
     shell("jobs", "retry", job)
