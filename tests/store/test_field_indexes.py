@@ -178,10 +178,10 @@ def test_names_fit_and_a_name_is_read_as_it_is_written(field, of, length):
 @pytest.mark.parametrize(
     ("message", "name", "of"),
     [
-        ("true and false are compared for equality only", "a", "boolean"),
-        ("a time in the metadata is a text", "a", "instant"),
+        ("true and false need no index of the field", "a", "boolean"),
+        ("times in the metadata are text", "a", "instant"),
         *(("'number' or 'text'", "a", of) for of in ("Number", None, ["number"])),
-        ("'instant', the only kind of @created", "@created", "number"),
+        ("'instant', the only type of @created", "@created", "number"),
         ("a field of the metadata, @created or @updated", "@source", "text"),
         *(("is not a field here", "@nothing", "text"), ("NUL", "a\0b", "text"), ("surrogate", "a\udcff", "text")),
         *(("keys with dots between them", name, "text") for name in ("a..b", "")),

@@ -250,7 +250,7 @@ def test_numbers_out_of_range(kind, wrong, values):
     ("index", "dimensions", "distance", "message"),
     [
         (HnswIndex(quantization="bit"), 8, "l2", "works only with distance 'cosine'"),
-        (HnswIndex(quantization="bit"), 8, "inner_product", "quantization='halfvec', or none"),
+        (HnswIndex(quantization="bit"), 8, "inner_product", "quantization='halfvec', or leave it out"),
         (HnswIndex(quantization="halfvec"), 4001, "cosine", "use HnswIndex"),
         (HnswIndex(), 4001, "l2", "use NoIndex"),
         (IvfflatIndex(), 4001, "cosine", "at most 4,000 dimensions of halfvec; these vectors have 4,001"),

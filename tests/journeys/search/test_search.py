@@ -194,7 +194,7 @@ HOSTILE = st.one_of(
 @settings(max_examples=examples(100, full=100_000))
 def test_no_text_is_an_error(library, text):
     if _core.Analyzer("english").query(text).conditions > 64:  # in quotes or behind a dash
-        with pytest.raises(ValidationError, match="64 words in quotes or behind a dash"):
+        with pytest.raises(ValidationError, match="64 words in quotes or after a dash"):
             library.search(text, 3)
         return
     results = library.search(text, 3)

@@ -499,7 +499,7 @@ async def test_too_many_words_in_quotes_or_excluded_are_refused(database_url):
         await retriever.add_documents([Document(" ".join(words), id="1"), Document("the cat", id="2")])
         assert set(await scores(retriever, "the")) == {"2"}  # stop words are a choice
         for condition in (" ".join(f"-{word}" for word in words), '"' + " ".join(words) + '"'):
-            with pytest.raises(ValidationError, match="64 words in quotes or behind a dash") as caught:
+            with pytest.raises(ValidationError, match="64 words in quotes or after a dash") as caught:
                 await retriever.search(f"cat {condition}")
             assert [(error.field, error.code) for error in caught.value.errors] == [("query", "too_long")]
         hits = await retriever.search(" ".join(["cat", *(f"-{word}" for word in words[:64])]))

@@ -166,7 +166,7 @@ def test_collections_larger_than_the_extension_looks_at(uneven, monkeypatch, nar
         assert hits.warnings == []
     else:
         assert len(hits) == 3
-        assert hits.warnings == ["keyword search checked only the best 2,499 chunks: hits that pass may be missing"]
+        assert hits.warnings == ["keyword search filtered only its best 2,499 chunks: hits may be missing"]
 
 
 @settings(max_examples=examples(15))

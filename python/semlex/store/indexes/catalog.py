@@ -83,7 +83,7 @@ def value_for(collection: CollectionInfo, index: HnswIndex | IvfflatIndex) -> In
     if wanted == "bit" and distance != "cosine":
         raise ConfigurationError(
             f"quantization 'bit' works only with distance 'cosine'; this collection has {distance!r}: use "
-            "quantization='halfvec', or none"
+            "quantization='halfvec', or leave it out"
         )
     element: Element = wanted or embedding.storage
     if wanted is None and dimensions > MAX_INDEXED_DIMENSIONS[element]:

@@ -71,7 +71,7 @@ def checked_index(field: Field, of: object) -> FieldIndex:
         if field.path[0] not in _TIMES:
             raise refusal("name", "wrong_type", "a field of the metadata, @created or @updated", str(field))
         if of != "instant":
-            raise refusal("type", "wrong_type", f"'instant', the only kind of {field}", _shown(of))
+            raise refusal("type", "wrong_type", f"'instant', the only type of {field}", _shown(of))
         return FieldIndex(field, "instant")
     size = sum(len(part.encode()) for part in field.path)
     if size > MAX_PATH_BYTES:
@@ -81,9 +81,9 @@ def checked_index(field: Field, of: object) -> FieldIndex:
             return FieldIndex(field, known)
     limit = "'number' or 'text'"
     if of == "boolean":
-        limit += " (true and false are compared for equality only, which the index on the whole metadata serves)"
+        limit += " (true and false need no index of the field: the index on all metadata serves them)"
     elif of == "instant":
-        limit += " (a time in the metadata is a text; in ISO form its order is that of time)"
+        limit += " (times in the metadata are text; in ISO form they sort by time)"
     raise refusal("type", "wrong_type", limit, _shown(of))
 
 

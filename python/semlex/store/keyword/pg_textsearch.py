@@ -32,7 +32,7 @@ NARROW_FILTER_ROWS = 20_000
 
 
 class PgTextsearchEngine(KeywordEngine):
-    """BM25 of pg_textsearch, with its k1 1.2 and b 0.75; lengths are kept in 256 steps, as in Lucene."""
+    """BM25 of pg_textsearch, with its k1 1.2 and b 0.75; text lengths are rounded to 256 values, as in Lucene."""
 
     reads_operators = False
     name = "pg_textsearch"
@@ -101,7 +101,7 @@ class PgTextsearchLeg(PlainKeywordLeg, Scorer):
             if large and narrow:
                 found = await fetch(snapshot, self._every_chunk())
             elif large:
-                warning = f"keyword search checked only the best {MAX_DEPTH:,} chunks: hits that pass may be missing"
+                warning = f"keyword search filtered only its best {MAX_DEPTH:,} chunks: hits may be missing"
                 warnings = (*warnings, warning)
         return ranked(found, self, warnings=warnings)
 

@@ -187,7 +187,7 @@ def _terms(analyzer: _core.Analyzer, text: str) -> _core.Query:
     """Return the terms of a query in one language."""
     query = analyzer.query(text, MAX_TERMS)
     if query.conditions > MAX_TERMS:
-        limit = f"{MAX_TERMS} words in quotes or behind a dash"
+        limit = f"{MAX_TERMS} words in quotes or after a dash"
         raise ValidationError([FieldError(-1, None, "query", "too_long", limit, f"{query.conditions} words")])
     return query
 
@@ -344,7 +344,7 @@ class Bm25Leg:
     def _read_index(
         self, side_column: SideColumn | None, *, with_keys: bool = True
     ) -> PreparedBm25Leg | ExpectingBm25Leg:
-        """Prepare the statement that reads what memory lacks of the index; if nothing, the best chunks' keys."""
+        """Prepare to read the parts of the index that are not in memory; if all are, the keys of the best chunks."""
         # If the index has probably changed little, the statement reads what is missing: rows of the index, or else the
         # keys of the best chunks, and their rows if they are wanted. It tells whether the index has changed, and how.
         query = self.query
@@ -498,7 +498,7 @@ class ExpectingBm25Leg:
 
 @dataclass(frozen=True, slots=True)
 class FilteringBm25Leg:
-    """A keyword search with a filter that few of the chunks with the query's words pass."""
+    """A keyword search with a narrow filter: few of the chunks with the query's words pass it."""
 
     prepared: PreparedBm25Leg | ExpectingBm25Leg  # reads the index, and no keys yet
     query: PassingQuery
@@ -519,7 +519,7 @@ class FilteringBm25Leg:
 
 
 def indexed(cache: IndexCache, plan: _core.PostingPlan, rows: IndexRows, names: Names) -> _core.PostingSnapshot:
-    """Keep the rows that were read in the cache, and return the index; refuse a damaged or outdated index."""
+    """Put the rows that were read into the cache, and return the index; refuse a damaged or outdated index."""
     refuse_other_analyzer(names, rows.analyzer_version)
     refuse_lost_parts(len(rows.segments) + len(rows.tombstones), rows.parts)
     refuse_lost_rows(rows.damaged)

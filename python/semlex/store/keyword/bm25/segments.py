@@ -167,7 +167,7 @@ async def posting_rows(connection: Connection, names: Names, segment: UUID) -> l
 
 
 async def check_row_keys(connection: Connection, names: Names, generation: int) -> None:
-    """Refuse an index of which posting rows are lost or have other keys than when they were written."""
+    """Refuse an index whose posting rows are lost or have other keys than when they were written."""
     statement = sql.SQL("SELECT count(*) FROM {} AS s WHERE generation = %s AND {}")
     lost = await fetch_value(connection, statement.format(names.segment, rows_differ(names)), [generation])
     refuse_lost_rows(lost)
@@ -184,7 +184,7 @@ def rows_differ(names: Names) -> sql.Composed:
 def refuse_lost_rows(segments: int) -> None:
     """Refuse an index if the number of segments with lost or changed posting rows is not 0."""
     if segments:
-        raise DamagedSegmentError(None, f"posting rows of {segments} segments are missing or have other keys")
+        raise DamagedSegmentError(None, f"posting rows of {segments} segments are missing or have changed keys")
 
 
 def refuse_other_analyzer(names: Names, version: int | None) -> None:
