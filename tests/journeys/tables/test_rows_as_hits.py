@@ -153,7 +153,9 @@ def test_a_live_column_compared_with_another_kind_is_warned_of(database_url, cap
 def test_what_cannot_be_asked_of_rows(database_url):
     with sync_opened(database_url, collection="bare") as retriever:
         retriever.add_texts(["apple"])
-        with pytest.raises(ValidationError, match=r"the collection follows no table .* semlex follow TABLE --live"):
+        with pytest.raises(
+            ValidationError, match=r"the collection follows no table .* to follow one: semlex follow TABLE --live"
+        ):
             retriever.search("apple", filters="@row.status = 'public'")
         with pytest.raises(ValidationError, match="the collection follows none in its own database"):
             retriever.search("apple", columns=["title"])

@@ -98,7 +98,7 @@ def changed_table(before: FollowedTable, options: Mapping[str, Any]) -> Followed
 
 
 def _listed(name: str, value: Any) -> tuple[str, ...]:
-    """Return names or expressions as a tuple; a text is a tuple of one, and None is an empty one."""
+    """Return names or expressions as a tuple; a text becomes a tuple of one, None an empty tuple."""
     listed = (value,) if isinstance(value, str) else () if value is None else value
     items = tuple(listed)
     check_parameters(*(text_errors(name, item, blank=False) for item in items))
@@ -118,7 +118,7 @@ def _formats(value: Any) -> dict[str, str]:
 
 
 def _changes(before: FollowedTable, options: Mapping[str, Any]) -> Any:
-    """Return how to notice changed rows: as `changes` sets, else as a given `updated_at` implies, else as before."""
+    """Return the value of `changes`: the given one, else the one that a given `updated_at` implies, else as before."""
     changes, column = options.get("changes"), options.get("updated_at", before.updated_at)
     if changes is None and ("changes" in options or "updated_at" in options):
         return "comparison" if column is None else "column"
@@ -220,7 +220,7 @@ def _key_type(relation: Relation, name: str) -> str:
         return column.base
     raise ConfigurationError(
         f"the key column {name!r} of {relation} is {column.type}, which cannot be a key; keys are integers, uuid or "
-        f"text: cast it in a view (SELECT {quoted(name)}::text AS …), and follow that"
+        f"text: cast it in a view (SELECT {quoted(name)}::text AS …), and follow the view"
     )
 
 

@@ -76,7 +76,7 @@ def _problem(url: str) -> str:
     if scheme["jdbc"] or scheme["driver"] or scheme["name"] not in _POSTGRES:
         return f"it begins with {scheme[0]}, which other programs understand; begin it with postgresql:// instead"
     return (
-        "characters with a meaning in addresses must be percent-encoded in user and password (% as %25, @ as %40, "
+        "special characters in user and password must be percent-encoded (% as %25, @ as %40, "
         ": as %3A, / as %2F, ? as %3F, # as %23, a blank as %20; in Python: urllib.parse.quote(password, safe='')); "
         "the port is a number; after a '?', only libpq's parameters are known (sslmode, connect_timeout, …)"
     )

@@ -102,7 +102,7 @@ _REMEDIES = {
 # By a part of the message with which the server or the driver refuses a connection.
 _CONNECTION_REMEDIES = {
     "password authentication failed": (
-        "check user and password; in an address, characters with a meaning are percent-encoded (@ as %40)"
+        "check user and password; percent-encode special characters in an address (@ as %40)"
     ),
     "no password supplied": "give the password in the address, in PGPASSWORD or in ~/.pgpass",
     "does not match host name": (
@@ -143,7 +143,7 @@ def _of_the_driver(error: psycopg.Error, doing: str, message: str) -> SemlexErro
             f"{doing}: too many calls at once: {message}; limit the callers, or raise the limits of your pool"
         )
     if isinstance(error, PoolTimeout):
-        remedy = "the server is gone, or all connections are in use: semlex doctor shows which, then try again"
+        remedy = "the server is gone, or all connections are in use: run semlex doctor to see which"
         return ConnectionFailedError(f"{doing}: no connection became free in time: {message}; {remedy}")
     if isinstance(error, PoolClosed):
         return ConnectionFailedError(f"{doing}: {message}; your pool must stay open as long as it is used")

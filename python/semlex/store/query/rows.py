@@ -196,7 +196,7 @@ def seen_row(found: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
 
 
 class OfDefinitions(tuple[str, ...]):
-    """Names of wanted columns, of which only those that the tables' definitions name may be shown."""
+    """Names of wanted columns; only columns that the tables' definitions name may be shown."""
 
     __slots__ = ()
 
@@ -307,7 +307,7 @@ def check_live(tables: Sequence[LiveTable], name: str, place: str) -> None:
             # A filter that ignored a lost column could show rows that it should hide.
             raise ConfigurationError(
                 f"the live column {name!r} of {table.definition.schema}.{table.definition.table} does not exist "
-                f"any more: semlex follow {table.name} --change --live NAMES"
+                f"any more; name other live columns: semlex follow {table.name} --change --live NAMES"
             )
     known = sorted({name for table in tables for name in table.live})
     if name in known:
@@ -318,5 +318,5 @@ def check_live(tables: Sequence[LiveTable], name: str, place: str) -> None:
         columns = "NAMES" if owner is None else ",".join([*owner.definition.live, name])
         remedy = f"{listed}; to change them: semlex follow {(owner or tables[0]).name} --change --live {columns}"
     else:
-        remedy = "the collection follows no table of its database; semlex follow TABLE --live COLUMN"
+        remedy = "the collection follows no table of its database; to follow one: semlex follow TABLE --live COLUMN"
     raise ValidationError(refuse(place, "unknown_live_column", remedy))

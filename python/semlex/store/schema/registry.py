@@ -104,7 +104,7 @@ async def _with_rights(database: Database, names: Names, error: PrivilegeError) 
     role = database.role
     if role is None or not await database.read("look for the schema", lambda c: _has_schema(c, names.schema)):
         return error
-    text = f"{error}. The role itself makes the tables, and needs: {rights_to_create(names.schema, role)}"
+    text = f"{error}. The role makes the tables itself, so it needs: {rights_to_create(names.schema, role)}"
     return PrivilegeError(text, sqlstate=error.sqlstate)
 
 

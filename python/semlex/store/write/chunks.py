@@ -238,7 +238,7 @@ class VectorsGoneError(Exception):
     """Another writer has replaced or deleted stored vectors that rows without a vector were to keep."""
 
     def __init__(self, keys: set[Key]) -> None:
-        super().__init__(f"{len(keys)} chunks lost their vectors to another writer")
+        super().__init__(f"another writer has replaced or deleted the vectors of {len(keys)} chunks")
         self.keys = keys
 
 

