@@ -228,7 +228,7 @@ async def version_rows(connection: Connection, collection: CollectionInfo) -> li
 
 
 async def bound_times(connection: Connection, collection: CollectionInfo) -> None:
-    """Set back ends of leases and times of last use that are too far ahead because the server's clock stepped back."""
+    """Shorten leases and set back times of last use that are too far ahead because the server's clock stepped back."""
     # A live run renews its right long before the remaining time is over.
     now = await server_time(connection)
     for column, seconds in (("run_until", RUN_SECONDS), ("last_used_at", 0.0)):
@@ -366,7 +366,7 @@ async def lacking_writes(connection: Connection, collection: CollectionInfo) -> 
 
 
 async def note_complete(connection: Connection, collection: CollectionInfo) -> None:
-    """Set the number of writes that left out vectors to 0, unless a chunk lacks a vector of the version in use."""
+    """Reset the count of writes without vectors, unless a chunk lacks a vector of the version in use."""
     names, used = collection.names, collection.embedding
     if used is None:
         return

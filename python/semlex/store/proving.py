@@ -518,7 +518,7 @@ _OTHERS: dict[str, tuple[str, ...]] = {
 
 
 def damage_index(connection: Connection, names: Names, chance: random.Random) -> str | None:
-    """Damage a random row of a keyword index; return how, or None if the chosen table is empty or refuses it."""
+    """Damage a random row of a keyword index; return how; None if its table is empty or has a constraint against it."""
     table = chance.choice(sorted(_OTHERS))
     identifier = getattr(names, table)
     rows = connection.execute(sql.SQL("SELECT ctid::text FROM {} ORDER BY ctid").format(identifier)).fetchall()

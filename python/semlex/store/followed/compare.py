@@ -73,7 +73,7 @@ class RowState(NamedTuple):
 
     @property
     def hashes(self) -> tuple[bytes, str]:
-        """Hashes of text and metadata, which decide whether the row is stored unchanged."""
+        """Hashes of text and metadata; if they are equal, the row has not changed."""
         return self.text, self.metadata
 
 
@@ -156,7 +156,7 @@ class ComparedTable:
         return Part(self.source.with_keys(_KEYS), {"keys": text_array(keys)})
 
     async def latest(self, before: str) -> tuple[str, bool]:
-        """Return the time of the latest change, at most now, and whether `before` is later than now."""
+        """Return the time of the latest change, or now if that is earlier, and whether `before` is later than now."""
         # Times are texts. If `before`, an earlier result or "", is later than now, the clock has stepped back since.
         mark, kind = self.source.mark, self.source.mark_type
         columns = sql.SQL(
@@ -168,7 +168,7 @@ class ComparedTable:
         return str(latest), is_ahead
 
     async def mark_bound(self, part: Part, rows: int) -> str | None:
-        """Return, as text, the time up to which the first `rows` rows of `part` changed; None if `part` has fewer."""
+        """Return the `rows`-th earliest time of a change in `part`, as text; None if `part` has fewer rows."""
         statement = sql.SQL("SELECT ({0})::text FROM {1} WHERE {2} ORDER BY {0} OFFSET %(skipped)s LIMIT 1").format(
             self.source.mark, self.source.from_, part.condition
         )

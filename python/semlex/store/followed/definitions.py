@@ -121,7 +121,7 @@ async def insert_table(
 
 
 async def restore_tables(connection: Connection, names: Names, tables: Mapping[UUID, Mapping[str, Any]]) -> None:
-    """Restore the definitions of a dump, by source id; tables without a definition in it cease to be followed."""
+    """Restore the definitions of a dump, by source id; tables that it does not define are followed no longer."""
     stopped = sql.SQL("UPDATE {} SET kind = 'stopped' WHERE kind = 'table' AND source_id <> ALL(%s)")
     await connection.execute(stopped.format(names.source), [list(tables)])
     await connection.execute(
@@ -323,7 +323,7 @@ async def read_states(connection: Connection, schema: str) -> list[TableState]:
 
 
 async def bound_times(connection: Connection, schema: str, lease: float, looks: Mapping[str, float]) -> None:
-    """Lower times of leases, looks and retries that are too far ahead, because the server's clock has stepped back."""
+    """Shorten leases and pauses before checks and retries that are too long because the server's clock stepped back."""
     # `looks` has, by the way in which changes are noticed, the seconds between two looks. A lease that another worker
     # has for longer than `lease` is cut, too: that worker renews it, or two do the same work.
     now = sql.SQL("statement_timestamp()")

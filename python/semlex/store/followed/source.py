@@ -177,7 +177,7 @@ class SourceTable:
 
     @property
     def key_parts(self) -> list[sql.Composed]:
-        """The parts of the key as text, as `after` takes them."""
+        """SQL of the key's parts as text; `ComparedTable.bound` returns their values."""
         return [sql.SQL("{}::text").format(column) for column in self.key_columns]
 
     @property
@@ -263,7 +263,7 @@ class SourceTable:
 
     @property
     def version(self) -> sql.SQL:
-        """SQL of a text that changes with every write to the row; NULL if the table has nothing of the kind."""
+        """SQL of a text that changes with every write to the row; NULL if that cannot be known, as for views."""
         if not self.relation.has_versions:
             return sql.SQL("NULL::text")
         return sql.SQL("t.xmin || ' ' || t.ctid")
@@ -289,7 +289,7 @@ class SourceTable:
         return _sql(self.columns[self.definition.updated_at or ""].type)
 
     def with_keys(self, placeholder: sql.Composable) -> sql.Composed:
-        """Return the condition that a row has one of some keys; `placeholder` is for an array of `key_text`."""
+        """Return the condition that a row's key is in an array of `key_text`, which is bound at `placeholder`."""
         if len(self.definition.key) == 1:
             return sql.SQL("{} = ANY({}::text[]::{}[])").format(self.key_columns[0], placeholder, self.key_types[0])
         parts = [
@@ -477,6 +477,6 @@ _ALIKE = (("smallint", "integer", "bigint"), ("text", "character varying", "char
 
 
 def _is_alike(one: str, other: str) -> bool:
-    """Return whether values have the same text and JSON form in either type; lengths, as in varchar(9), are ignored."""
+    """Return whether a value has the same text and JSON form in both types; lengths, as in varchar(9), are ignored."""
     first, second = (_LENGTH.sub("", kind) for kind in (one, other))
     return first == second or any(first in group and second in group for group in _ALIKE)

@@ -392,7 +392,7 @@ async def _with_function(names: Names, function: str, connection: Connection) ->
 
 
 def _refuse_unless_lasting(error: StoreError) -> None:
-    """Raise the error again, unless it is one that may last: a missing right, or a lock that is not available."""
+    """Raise the error again, unless its cause may persist: a missing right, or a lock that is not available."""
     if not isinstance(error, PrivilegeError) and error.sqlstate != LOCK_NOT_AVAILABLE:
         raise error
 

@@ -55,7 +55,7 @@ class IvfflatIndex:
     It is made for the existing rows: build it after the load, and again when the collection has grown much.
 
     Attributes:
-        lists: Number of lists, 1 to 32,768; None is a thousandth of the rows, or their square root above a million.
+        lists: Number of lists, 1 to 32,768; None is a thousandth of the rows; above a million rows, their square root.
         probes: Lists that a search looks into, 1 to `lists`; None is the square root of `lists`.
 
     Raises:

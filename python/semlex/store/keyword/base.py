@@ -139,7 +139,7 @@ _DASHES = re.compile(r"(?<!\S)-(?=\w)")
 
 
 def without_operators(query: str) -> str | None:
-    """Return the query without quotes and dashes if it is a sentence or command line that has any, else None."""
+    """If the query is a sentence or command line with quotes or dashes, return it without them, else None."""
     if not _PROSE.search(query):
         return None
     read = PLAIN.query(query, MAX_CONDITIONS)

@@ -31,7 +31,7 @@ TEXT = sql.SQL("(c.context || E'\\n' || c.chunk_text)")
 
 
 class PgSearchEngine(KeywordEngine):
-    """BM25 of pg_search; lengths are kept in 256 steps, as in Lucene."""
+    """BM25 of pg_search; the length of a text is rounded to one of 256 values, as in Lucene."""
 
     # The query is an operand of the operator ``|||``, which only cuts it into words and looks for any of them: the
     # extension's query language cannot be reached. The extension always lies in the schemas ``paradedb`` and ``pdb``,

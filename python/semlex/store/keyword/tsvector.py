@@ -33,7 +33,7 @@ QUOTED_LEXEME = sql.SQL("'''' || replace(replace(lexeme, '\\', '\\\\'), '''', ''
 
 
 def analyzers_of(language: str) -> Analyzers:
-    """Return the analyzers for a text-search configuration; of its name only the form is checked."""
+    """Return the analyzers for a text-search configuration; only the form of its name is checked."""
     if not re.fullmatch(r"[a-z_]{1,63}", language):
         raise ConfigurationError(f"language must be a text-search configuration such as 'english'; got {language!r}")
     return Analyzers.known(language)
@@ -125,5 +125,5 @@ class TsvectorScorer(Scorer):
     found_all: bool  # whether the leg found all chunks that contain a word
 
     def missing_scores(self, keys: Sequence[Key]) -> ScoreQuery:
-        """Return the query that reads the ranks by key, or known zeros if all chunks that match were found."""
+        """Return the query for the ranks; zeros without a query if the search found all chunks that match."""
         return KnownScores(np.zeros(len(keys))) if self.found_all else scores_by_key(self.of_others, keys)

@@ -107,7 +107,7 @@ def check_access(url: str | None, *, pool: object, connection: object, max_conne
 
 
 async def _nothing(_: Snapshot) -> None:
-    """Do nothing, as the work of a transaction that is only checked."""
+    """Do nothing: the work of a transaction that only runs the check of `Watch`."""
 
 
 class Watch(Protocol):
@@ -126,7 +126,7 @@ class Watch(Protocol):
         ...
 
     def check_failed(self, answer: psycopg.AsyncCursor[Any]) -> None:
-        """Raise `CollectionDroppedError` if the check's answer, in a transaction that has failed, says so."""
+        """Raise if the check had answered, before the transaction failed, that the collection is gone."""
         ...
 
 

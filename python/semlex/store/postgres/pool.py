@@ -263,7 +263,7 @@ class Answer(asyncio.Future[RV]):
         self._listen(wanted)
 
     def _listen(self, wanted: int) -> None:
-        """Call `_ready` when the socket is ready, also while a part of the sent data is still unsent."""
+        """Call `_ready` when the socket is ready to be read, or to be written while data are still to be sent."""
         loop, reads = self.get_loop(), bool(wanted & WAIT_R)
         writes = bool(wanted & WAIT_W or self._pgconn.flush())
         try:

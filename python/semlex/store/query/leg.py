@@ -179,7 +179,7 @@ class ScoresInOrder:
 
 @dataclass(frozen=True, slots=True)
 class KeyedScores:
-    """Statements that return rows of document_id, chunk_id, score, in any order; of two rows the last one counts."""
+    """Statements that return rows of document_id, chunk_id, score, in any order; the last row of a chunk counts."""
 
     statements: tuple[Statement, ...]
     keys: Sequence[Key]  # of the requested chunks

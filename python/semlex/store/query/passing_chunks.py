@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class TableState(NamedTuple):
-    """Two SQL expressions whose values change when what was read from a collection may no longer be true."""
+    """Two SQL expressions; their values change when data read from a collection may have become outdated."""
 
     state: sql.Composable  # equal for snapshots that see the same rows; NULL where that cannot be known
     file: sql.Composable  # equal as long as the table of vectors was not written from scratch, in one run of the server
@@ -76,7 +76,7 @@ async def read_passing_rows(
 async def read_again(
     snapshot: Snapshot, names: Names, version: int, condition: Filter, limit: int, *, rows: PassingRows
 ) -> PassingRows | None:
-    """Return those of `rows` that pass now; None if more than `limit` chunks pass, or one without a place in `rows`."""
+    """Return those of `rows` that pass now; None if more than `limit` chunks pass, or if one has no place in `rows`."""
     state = table_state(names, version).state
     ((now, array),) = await fetch(snapshot, passing_ids(names, condition, limit, state=state, known=rows.state))
     if now is not None and now == rows.state:

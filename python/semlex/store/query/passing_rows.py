@@ -136,7 +136,7 @@ class RoundedVectors:
 
     @property
     def nbytes(self) -> int:
-        """How many bytes they take."""
+        """How many bytes the vectors take."""
         return self.codes.nbytes + self.scales.nbytes + self.errors.nbytes
 
 
@@ -210,7 +210,7 @@ class PassingRows:
         return [(part, location_array(part)) for part in parts]
 
     def among(self, ids: NDArray[np.int64], state: str | None) -> PassingRows | None:
-        """Return the rows that pass in a later database `state`, by their ids; None if a location is unknown."""
+        """Return the rows that pass in a later database `state`, by their ids; None if the place of one is unknown."""
         at = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
         if not len(self.ids) or not (self.ids[at] == ids).all() or (self.places[at] == _NOWHERE).any():
             return None
@@ -259,7 +259,7 @@ class RememberedFilter:
     _without_index: int = 0  # searches that leave out the vector index
 
     def is_due(self, after: int) -> bool:
-        """Count a search without rows; return whether there were enough of them to make reading the rows worthwhile."""
+        """Count a search that ran without the rows; return whether enough ran to make reading the rows worthwhile."""
         self._searches += 1
         return self._searches > max(after, self._wait)
 

@@ -63,7 +63,7 @@ class _Drawn:
 
 
 class VectorSample:
-    """A sample of up to 256 stored vectors. They are drawn at fixed keys, so an unchanged collection gives the same."""
+    """A sample of up to 256 stored vectors, taken at fixed keys: it stays the same while the collection does."""
 
     # The sample is kept in memory, one per open retriever (1 MB at 1,024 dimensions), and drawn by the first search
     # that needs it, in its own transaction: a standby or a role that may only read can do that. It is drawn again after

@@ -29,8 +29,8 @@ class BulkIngestConfig:
         small_batch_rows: Batches of up to this many rows, 0 to 1,000, are sent as arrays, larger ones by COPY.
         copy_block_bytes: Size of a block of COPY, 64 KiB to 64 MiB. Blocks above 1 MiB are not faster (measured),
             and exceed the processor's cache.
-        build_indexes: Whether a load begins to build missing indexes once the collection has 10,000 rows. If not, call
-            `Indexes.create` when all is loaded.
+        build_indexes: Whether a load begins to build missing indexes once the collection has 10,000 rows. If False,
+            call `Indexes.create` when all is loaded.
         wait_for_index: Whether a load that builds indexes returns only when they are built. By default it returns when
             the rows are stored; they can be searched at once, and the indexes are built meanwhile.
 

@@ -45,7 +45,7 @@ class SourceInfo:
 
     Attributes:
         name: Its name, unique within the collection.
-        root: The folder's absolute path; of a followed table its schema and name.
+        root: The folder's absolute path; for a followed table, its schema and name.
         documents: Number of its documents.
         chunks: Number of their chunks.
         updated_at: When the folder was last indexed or moved, or when semlex began to follow the table, in UTC.

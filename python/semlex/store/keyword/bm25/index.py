@@ -229,7 +229,7 @@ class PassingIds:
         self._deeper = (condition.key, text), depth
 
     def wants(self, condition: Filter) -> bool:
-        """Return whether a search with this filter probably needs the ids, because the last one with it did."""
+        """Return whether a search with this filter probably needs the ids, because the last such search did."""
         if self._wanted is None and not self._kept:
             return False
         return condition.key == self._wanted or condition.key in self._kept

@@ -108,8 +108,8 @@ def _launch(folder: Path, seconds: float, since: float, tell: int) -> bool:
 def main() -> None:
     """Run a keeper, the process that stops an unused server.
 
-    Arguments of the program: the server's folder, for how many seconds the server must be unused, the time from which
-    they count, and the pipe by which the process that started the keeper learns that it listens.
+    Arguments of the program: the server's folder, the seconds that the server must be unused before it stops, the time
+    when these begin, and the pipe to which the keeper writes once it listens.
     """
     tell = int(sys.argv[4])
     with contextlib.suppress(FileNotFoundError):  # the folder is gone
