@@ -349,7 +349,7 @@ class JobLeases:
         await self._keep("complete a job", claim, changes, {"result": Jsonb(result)})
 
     async def fail(self, claim: Claim, error: JobError, delay: float | None) -> None:
-        """Note that an attempt has failed; the next is due after `delay` seconds. With None, the job has failed."""
+        """Note that an attempt has failed; the next is due after `delay` seconds (None: the job has failed)."""
         again = timedelta(seconds=delay or 0)
         changes = _FAILED if delay is None else _AGAIN
         await self._keep(

@@ -234,7 +234,7 @@ async def built_to_their_end(connection: Connection, names: Names, suffixes: Seq
 
 
 async def free_suffix(connection: Connection, names: Names, suffix: str) -> str:
-    """Return the suffix; with a number appended if the index name that it gives is already taken."""
+    """Return the suffix, with a number appended if an index with this suffix exists."""
     candidates = [suffix, *(f"{suffix}_{number}" for number in range(2, 10))]
     cursor = await connection.execute(
         "SELECT s.suffix FROM unnest(%s::text[], %s::text[]) WITH ORDINALITY AS s(suffix, name, place) "

@@ -44,7 +44,7 @@ class KnownSource:
 
 @dataclass(frozen=True, slots=True)
 class NamedDocument:
-    """The document, or the part of it, that a user's name means, with the keys of the chunks."""
+    """The document, or part of one, that a name given by a user means, with the keys of the chunks."""
 
     name: str  # source and path as lists of documents show them, or an id
     keys: tuple[Key, ...]  # of its chunks, or of those that the name means

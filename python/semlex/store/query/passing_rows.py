@@ -355,7 +355,7 @@ class RememberedRows:
             rows -= size
 
     def have_room(self, size: float) -> bool:
-        """Return whether `size` more bytes of vectors may be kept; vectors of long unused filters make way for them."""
+        """Return whether `size` more bytes of vectors may be kept; if needed, drop those of long unused filters."""
         size += sum(one.vector_bytes for one in self._filters.values())
         for one in self._filters.values():
             is_kept = one.rows is not None and one.rows.vectors is not None

@@ -92,7 +92,7 @@ class Versions:
 
     @classmethod
     def stored(cls, serving: int, rows: Sequence[dict[str, Any]]) -> Versions:
-        """Make the value from the rows of the table of embedding versions, given as JSON."""
+        """Make `Versions` from the rows of the table of embedding versions, given as JSON."""
         found = sorted(
             (EmbeddingVersion(**{name: row[name] for name in _COLUMNS}) for row in rows),
             key=lambda version: version.version,
