@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, TypedDict
 
 import pytest
 from langchain_core.documents import Document
@@ -25,7 +25,7 @@ TEXTS = {"rotation": "keys are rotated", "banana": "a banana is yellow"}
 
 class State(TypedDict, total=False):
     question: str
-    documents: list[Any]
+    documents: list
     asked: Annotated[list[str], operator.add]
 
 
@@ -75,11 +75,11 @@ async def test_the_filter_of_a_node_may_come_from_state_and_config(database_url)
     with SyncRetriever(database_url, "none") as retriever:
         owners = {"ann": "a key of ann", "bob": "a key of bob"}
         retriever.add_texts(owners.values(), ids=list(owners), metadata=[{"owner": name} for name in owners])
-        node = retrieval_node(
-            retriever,
-            filters=lambda state, config: {"owner": config["configurable"]["user"]} if state["question"] else None,
-        )
-        owned = graph(node)
+
+        def own(state, config):
+            return {"owner": config["configurable"]["user"]} if state["question"] else None
+
+        owned = graph(retrieval_node(retriever, filters=own))
         for name in owners:
             config = {"configurable": {"user": name}}
             for state in (owned.invoke({"question": "key"}, config), await owned.ainvoke({"question": "key"}, config)):
@@ -94,7 +94,6 @@ async def test_a_model_reads_what_is_wrong_with_its_search(database_url):
         handbook = retrieval_tool(retriever, "handbook", "Searches the handbook.")
         assert handbook.invoke({"query": "pear", "terms": "ann"}) == "a key of ann"
         assert handbook.args.keys() == {"query", "terms"}
-        assert handbook.description.startswith("Searches the handbook. Give the user's question as query, and always")
         asking = graph(ToolNode([handbook]), MessagesState)
         for query, said, status in (
             (" ", "query is blank", "error"),

@@ -15,7 +15,7 @@ from tests.support.retrievers import opened
 from tests.support.standbys import replicated
 from tests.support.waiting import eventually
 
-BEFORE, AFTER = 15, 15
+BEFORE, ROWS = 15, 30
 
 
 @pytest.fixture
@@ -32,10 +32,7 @@ class Work:
     """Writes one document after another, each until it is stored, while a worker runs jobs and searches go on."""
 
     def __init__(self, url):
-        self.url = url
-        self.stored = []
-        self.refused = []
-        self.searches = 0
+        self.url, self.stored, self.refused, self.searches = url, [], [], 0
 
     async def write(self, count):
         async with opened(self.url, 16, collection="words", timeout=3) as retriever:  # expires
@@ -68,7 +65,7 @@ async def test_writes_searches_and_jobs_go_on(pair, attribute):
             await client.collection("jobs").jobs.submit("add", {"documents": [Document(f"job {n}", id=f"j{n}")]})
             for n in range(20)
         ]
-        tasks = [asyncio.create_task(one) for one in (work.write(BEFORE + AFTER), work.search())]
+        tasks = [asyncio.create_task(one) for one in (work.write(ROWS), work.search())]
         working = asyncio.create_task(client.work())
         await eventually(lambda: len(work.stored) >= BEFORE and work.searches > 0)
         await asyncio.to_thread(pair.stop_primary)
@@ -86,8 +83,8 @@ async def test_writes_searches_and_jobs_go_on(pair, attribute):
             task.cancel()
         await asyncio.wait([*tasks, working])
         found = await client.collection("words").get(work.stored)
-        assert [one.id for one in found] == [f"d{number:03}" for number in range(BEFORE + AFTER)]
-        assert await client.collection("words").count() == BEFORE + AFTER
+        assert [one.id for one in found] == [f"d{number:03}" for number in range(ROWS)]
+        assert await client.collection("words").count() == ROWS
     # What was tried meanwhile was refused with an error that says which servers were tried.
     assert all(not isinstance(error, ReadOnlyError) for error in work.refused)
     for name in ("words", "jobs"):

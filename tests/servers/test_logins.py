@@ -19,6 +19,7 @@ from tests.support.waiting import LIMIT
 # Planted as passwords: they may stand in no message.
 RIGHT, WRONG = "zebra stripes@/%", "lion's:mane?"
 LOGIN = "semlex_login"
+BY_NUMBER = {"password": RIGHT, "host": "127.0.0.1"}
 RULES = ("hostnossl all +semlex_login 127.0.0.1/32 reject", "host all +semlex_login all scram-sha-256")
 
 
@@ -81,7 +82,7 @@ def test_a_password_and_a_certificate_that_match(address, mode):
         assert [hit.id for hit in retriever.search("stone", 1)] == ["stone"]
         assert retriever.drop_collection()
     if mode != "verify-full":  # the client does not check the name of the host
-        with retriever_of(address, password=RIGHT, sslmode=mode, host="127.0.0.1") as retriever:
+        with retriever_of(address, sslmode=mode, **BY_NUMBER) as retriever:
             assert retriever.count() == 0
             assert retriever.drop_collection()
 
@@ -91,10 +92,7 @@ def test_a_password_and_a_certificate_that_match(address, mode):
     [
         ({"password": WRONG}, ('password authentication failed for user "semlex_login"', "check user and password")),
         ({}, ("no password supplied", "PGPASSWORD")),
-        (
-            {"password": RIGHT, "host": "127.0.0.1"},
-            ('certificate for "localhost"', "connect by a name that is in the certificate"),
-        ),
+        (BY_NUMBER, ('certificate for "localhost"', "connect by a name that is in the certificate")),
         ({"password": RIGHT, "sslrootcert": "other/authority.pem"}, ("certificate verify failed", "sslrootcert=")),
         ({"password": RIGHT, "sslrootcert": "missing.pem"}, ("sslrootcert=",)),
         ({"password": RIGHT, "sslmode": "disable"}, ("takes this login over TLS only",)),

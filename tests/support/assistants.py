@@ -92,7 +92,6 @@ class Piped:
 
 @asynccontextmanager
 async def served(app):
-    """An application on a port of loopback, and its address."""
     listening = listening_socket("127.0.0.1", 0, has_tokens=False)
     server = web_server(app)
     serving = asyncio.create_task(server.serve([listening]))
@@ -137,9 +136,7 @@ class Posted:
 
     @staticmethod
     def frame(response, number):
-        """The answer to a request, from a body of JSON or a stream of events."""
         if response.headers["content-type"].startswith("application/json"):
             return response.json()
-        lines = [line.removeprefix("data:") for line in response.text.splitlines() if line.startswith("data:")]
-        frames = [json.loads(line) for line in lines if line.strip()]
-        return next(frame for frame in frames if frame.get("id") == number)
+        lines = (line.removeprefix("data:").strip() for line in response.text.splitlines() if line.startswith("data:"))
+        return next(frame for frame in map(json.loads, filter(None, lines)) if frame.get("id") == number)

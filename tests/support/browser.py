@@ -32,16 +32,12 @@ KEYS = {
 }  # fmt: skip
 
 
-def executable():
-    return next((found for name in NAMES if (found := shutil.which(name))), None)
-
-
 def required_executable():
     """The browser; where there is none the test is left out, or fails where one is required."""
-    found = executable()
-    if found is None:
-        (pytest.fail if os.environ.get(REQUIRED) == "1" else pytest.skip)(WITHOUT)
-    return found
+    for name in NAMES:
+        if found := shutil.which(name):
+            return found
+    return (pytest.fail if os.environ.get(REQUIRED) == "1" else pytest.skip)(WITHOUT)
 
 
 class BrowserError(AssertionError):
@@ -60,9 +56,8 @@ class Browser:
         os.close(to_browser)
         os.close(to_us)
         self._writing, self._reading = from_us, from_browser
-        self._answers = {}
+        self._answers, self.pages = {}, {}
         self._last, self._lock = 0, threading.Lock()
-        self.pages = {}
         self._idle = []  # targets of pages that have ended
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -130,8 +125,7 @@ class Browser:
 class Page:
     def __init__(self, browser, session):
         self._browser, self._session = browser, session
-        self.errors = []
-        self.requests = []
+        self.errors, self.requests = [], []
 
     def heard(self, method, params):
         if method == "Runtime.exceptionThrown":
@@ -145,7 +139,6 @@ class Page:
             self.requests.append(params["request"]["url"])
 
     def ask(self, method, **params):
-        """The answer to a command of the protocol, for this page."""
         return self._browser.ask(method, self._session, **params)
 
     def resize(self, width, height):
@@ -157,7 +150,6 @@ class Page:
             raise BrowserError(answer["errorText"])
 
     def value(self, expression):
-        """What an expression of JavaScript is."""
         options = {"returnByValue": True, "awaitPromise": True, "allowUnsafeEvalBlockedByCSP": False}
         answer = self.ask("Runtime.evaluate", expression=expression, **options)
         if "exceptionDetails" in answer:
@@ -175,7 +167,6 @@ class Page:
             raise BrowserError(f"{error}; errors: {self.errors}; the page says: {shown}") from None
 
     def draw(self):
-        """Lets the page do what it has begun, and draw it."""
         self.value("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
     def press(self, *keys):

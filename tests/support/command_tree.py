@@ -6,7 +6,6 @@ from docs.generate.command_line import MAIN, tree
 
 
 def is_group(command):
-    """Whether further words name commands below it."""
     return hasattr(command, "commands")
 
 
@@ -17,7 +16,6 @@ RUNNABLE = {name: one for name, one in TREE.items() if not is_group(one)}
 
 
 def options_of(command):
-    """The options of a command under all their names."""
     return {option for one in command.params for option in (*one.opts, *one.secondary_opts)}
 
 

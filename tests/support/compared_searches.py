@@ -23,13 +23,12 @@ QUESTIONS = (
 def many(count, start=0, text=""):
     """Make documents of random words. With a `text`, each begins with it and ends with its own number."""
     numbers = random.Random(f"{text} {start}" if text else start)
-    contents = (" ".join(numbers.choices(WORDS, k=8)) for _ in range(count))
-    return [
-        Document(
-            f"{text} {words} n{number}" if text else words, {"number": number, "even": not number % 2}, f"d{number}"
-        )
-        for number, words in enumerate(contents, start)
-    ]
+    made = []
+    for number in range(start, start + count):
+        words = " ".join(numbers.choices(WORDS, k=8))
+        content = f"{text} {words} n{number}" if text else words
+        made.append(Document(content, {"number": number, "even": not number % 2}, f"d{number}"))
+    return made
 
 
 def told(results):

@@ -74,7 +74,6 @@ END $$
 
 
 def set_in_database(url, name, value):
-    """Sets the default of a setting for new sessions of a database."""
     with psycopg.connect(url, autocommit=True) as connection:
         database = sql.Identifier(connection.info.dbname)
         connection.execute(sql.SQL("ALTER DATABASE {} SET {} = {}").format(database, sql.Identifier(name), value))
@@ -103,8 +102,6 @@ def new_role(url, *rights):
 
 @dataclass(frozen=True)
 class ServerAddress:
-    """How to reach a server: a database that tests leave alone."""
-
     direct: str  # as a role that may do everything, with nothing in between
     given: str  # as tests do
     owner: str = "postgres"  # the role of `given`; databases are its own
@@ -126,9 +123,7 @@ class Databases:
             client.drop("x")
         with psycopg.connect(self._directly(PREPARED), autocommit=True) as connection:
             self._unchanged = connection.execute(FINGERPRINT).fetchone()
-        self._reused = None
-        self._cleaning = self._administration
-        self._uses = 0
+        self._reused, self._cleaning, self._uses = None, self._administration, 0
 
     def close(self):
         self._cleaning.close()
@@ -150,7 +145,6 @@ class Databases:
 
     @contextmanager
     def copy(self, template):
-        """Address of a new database, dropped at the end."""
         name = f"test_{uuid.uuid4().hex}"
         self._make(name, template)
         try:
@@ -166,8 +160,7 @@ class Databases:
                 yield url
             return
         if self._reused is None:
-            self._reused = f"test_{uuid.uuid4().hex}"
-            self._uses = 0
+            self._reused, self._uses = f"test_{uuid.uuid4().hex}", 0
             self._make(self._reused, PREPARED)
             # One connection for all uses: a new one would read the catalogs again.
             self._cleaning = psycopg.connect(self._directly(self._reused), autocommit=True, application_name=CLEANING)
@@ -175,19 +168,17 @@ class Databases:
         try:
             yield self.at(self._reused)
         finally:
-            if self._uses == MOST_USES or not self._clean(self._reused):
+            if self._uses == MOST_USES or not self._clean():
                 self._cleaning.close()
                 self._drop(self._reused)
                 self._reused = None
 
-    def _clean(self, name):
+    def _clean(self):
         """Removes what a test has made; False if the database is not as it was before."""
         try:
             # Nobody waits for their end here: whoever still holds a lock is waited for below, by its lock.
-            self._cleaning.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND pid <> pg_backend_pid()",
-                [name],
-            )
+            self._cleaning.execute("""SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+                WHERE datname = current_database() AND pid <> pg_backend_pid()""")
             self._cleaning.execute(CLEAN)
             return self._cleaning.execute(FINGERPRINT).fetchone() == self._unchanged
         except psycopg.Error:

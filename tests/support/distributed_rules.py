@@ -65,19 +65,16 @@ def broken_rules(statement):
 @cache
 def refused(statement):
     """Why a statement that keeps to the rules cannot run on distributed tables, if not all rows are on one server."""
-    tree, found = parsed(statement), []
-    if tree is None:
-        return found
-    if any(map(is_distributed, (table for one in tree.find_all(exp.Lateral) for table in one.find_all(exp.Table)))):
-        found.append(LATERAL)
+    if (tree := parsed(statement)) is None:
+        return []
     changes = [one for cte in tree.find_all(exp.CTE) for one in cte.this.find_all(exp.Insert, exp.Update, exp.Delete)]
-    if any(is_distributed(_target(one)) for one in changes):
-        found.append(CHANGING_WITH)
-    if any(column.name == "ctid" for column in tree.find_all(exp.Column)) and any(
-        map(is_distributed, tree.find_all(exp.Table))
-    ):
-        found.append(PLACES)
-    return found
+    has_places = any(column.name == "ctid" for column in tree.find_all(exp.Column))
+    reasons = {
+        LATERAL: (table for one in tree.find_all(exp.Lateral) for table in one.find_all(exp.Table)),
+        CHANGING_WITH: map(_target, changes),
+        PLACES: tree.find_all(exp.Table) if has_places else (),
+    }
+    return [reason for reason, tables in reasons.items() if any(map(is_distributed, tables))]
 
 
 def _target(change):
@@ -114,10 +111,7 @@ def _broken_insert(insert):
 
 def _broken_create(create):
     made = create.this
-    table = (
-        made.args.get("table") if isinstance(made, exp.Index) else made.this if isinstance(made, exp.Schema) else made
-    )
-    if not isinstance(table, exp.Table) or not is_distributed(table):
+    if not is_distributed(made.args.get("table") if isinstance(made, exp.Index) else _target(create)):
         return
     if isinstance(made, exp.Index):
         columns = {one.name for one in made.find_all(exp.Column, exp.Identifier)}
@@ -156,12 +150,10 @@ def _own(query, *kinds):
 
 def _around(query):
     """The sources of the queries around a subquery, which it may refer to; a WITH query refers to none."""
-    found = {}
-    own, outer = query.find_ancestor(exp.CTE), query.find_ancestor(exp.Select, exp.Update, exp.Delete)
-    while outer is not None and outer.find_ancestor(exp.CTE) is own:
-        found = {**_sources(outer), **found}
-        outer = outer.find_ancestor(exp.Select, exp.Update, exp.Delete)
-    return found
+    outer = query.find_ancestor(exp.Select, exp.Update, exp.Delete)
+    if outer is None or outer.find_ancestor(exp.CTE) is not query.find_ancestor(exp.CTE):
+        return {}
+    return _around(outer) | _sources(outer)
 
 
 def _bound(query, own, outer):
@@ -189,7 +181,6 @@ def _bound(query, own, outer):
 
 
 def _apart(query):
-    """What keeps the distributed tables of a query from being joined on one server."""
     own, outer = _sources(query), _around(query)
     bound = _bound(query, own, outer)
     tables = [name for name, source in own.items() if is_distributed(source)]

@@ -28,28 +28,18 @@ def as_on_a_page(output, folder):
     return re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d", "2026-11-28 11:09", output)
 
 
-def framework_of(program):
-    """The framework whose integration a program imports; None of those that run with the other tests."""
-    named = re.findall(r"^from semlex\.integrations\.(\w+)", program, re.MULTILINE)
-    return next((name for name in named if name in FRAMEWORKS), None)
-
-
 def documented_programs(framework=None):
-    """The programs that run beside a framework, or without one."""
+    """The programs that import the integration of a framework, or of none that has an environment of its own."""
     found = []
     for page in PAGES:
-        blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
-        found += [
-            pytest.param(block, id=f"{page.name}-{number}")
-            for number, block in enumerate(blocks)
-            if framework_of(block) == framework and page not in TUTORIALS
-        ]
+        for number, block in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)):
+            named = re.findall(r"^from semlex\.integrations\.(\w+)", block, re.MULTILINE)
+            if page not in TUTORIALS and next((name for name in named if name in FRAMEWORKS), None) == framework:
+                found.append(pytest.param(block, id=f"{page.name}-{number}"))
     return found
 
 
 def documentation_test(framework):
-    """The test that the programs of the pages on a framework run."""
-
     @pytest.mark.parametrize("program", documented_programs(framework))
     def test_example_runs(program, open_folder, make_server_folder):
         make_server_folder(open_folder / "postgres")

@@ -25,6 +25,5 @@ def ask(url, statement):
 
 
 def configure(folder, **settings):
-    """Sets what the server of a folder starts with."""
     with (folder / "data" / "postgresql.auto.conf").open("a") as file:
         file.writelines(f"{name} = {value}\n" for name, value in settings.items())

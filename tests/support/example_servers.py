@@ -15,13 +15,6 @@ from tests.support.folders import ROOT
 from tests.support.waiting import LIMIT, until
 
 
-def url_of(conninfo):
-    """A connection string as a URL, which SQLAlchemy and libpq read."""
-    parts = conninfo_to_dict(conninfo)
-    rest = urllib.parse.urlencode({name: parts[name] for name in ("host", "port")})
-    return f"postgresql://{parts['user']}@/{parts['dbname']}?{rest}"
-
-
 class Example:
     def __init__(self, port, url):
         self.address, self.url = f"http://127.0.0.1:{port}", url
@@ -47,13 +40,14 @@ def running(folder, conninfo, *command, before=()):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    url = url_of(conninfo)
-    environment = os.environ | {"DATABASE_URL": url}
-    place = ROOT / "examples" / folder
+    parts = conninfo_to_dict(conninfo)
+    # A URL, which SQLAlchemy and libpq read.
+    rest = urllib.parse.urlencode({name: parts[name] for name in ("host", "port")})
+    url = f"postgresql://{parts['user']}@/{parts['dbname']}?{rest}"
+    place = {"cwd": ROOT / "examples" / folder, "env": os.environ | {"DATABASE_URL": url}}
     for one in before:
-        subprocess.run([sys.executable, *one], cwd=place, env=environment, check=True)
-    arguments = [sys.executable, *(part.format(port=port) for part in command)]
-    with subprocess.Popen(arguments, cwd=place, env=environment) as process:
+        subprocess.run([sys.executable, *one], **place, check=True)
+    with subprocess.Popen([sys.executable, *(part.format(port=port) for part in command)], **place) as process:
         example = Example(port, url)
         try:
             until(lambda: example.answers() or process.poll() is not None)

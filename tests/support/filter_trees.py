@@ -20,14 +20,12 @@ NUMBERS = [
     5e-324,
 ]  # fmt: skip
 PATTERN_PARTS = ["%", "_", "a", "A", "b", "\\%", "\\_", "\\\\", "\\a", "é", "%%"]
+patterns = st.lists(st.sampled_from(PATTERN_PARTS), max_size=5).map("".join)
 STORABLE = st.characters(exclude_categories=["Cs"], exclude_characters="\0")
 
-texts = st.one_of(
-    st.sampled_from(TEXTS), st.text(st.sampled_from("abAB%_\\é"), max_size=4), st.text(STORABLE, max_size=5)
-)
-numbers = st.one_of(
-    st.sampled_from(NUMBERS), st.integers(-3, 3), st.integers(), st.floats(allow_nan=False, allow_infinity=False)
-)
+texts = st.sampled_from(TEXTS) | st.text(st.sampled_from("abAB%_\\é"), max_size=4) | st.text(STORABLE, max_size=5)
+_floats = st.floats(allow_nan=False, allow_infinity=False)
+numbers = st.sampled_from(NUMBERS) | st.integers(-3, 3) | st.integers() | _floats
 scalars = st.one_of(st.none(), st.booleans(), numbers, texts)
 values = st.recursive(
     scalars,
@@ -38,33 +36,28 @@ documents = st.dictionaries(st.sampled_from(NAMES), values, max_size=5)
 paths = st.lists(st.sampled_from(NAMES), min_size=1, max_size=3).map(tuple)
 fields = paths.map(Field)
 OWN = ["source", "source_document", "title", "chapter", "section", "type", "language", "parent", "id"]
-own_texts = st.sampled_from(OWN)
 instants = st.datetimes(dt.datetime(1, 1, 2), dt.datetime(9999, 12, 30), timezones=st.just(dt.UTC))  # noqa: DTZ001
 
 
 def about(given):
     """Conditions on metadata."""
-    some = st.lists(values, min_size=1, max_size=4)
-
-    def made(operator, operands):
-        return st.builds(condition, given, st.just(operator), operands)
-
-    ordered = numbers | texts
+    some, many = st.lists(values, min_size=1, max_size=4), st.lists(values, min_size=33, max_size=40)
+    operands = [
+        *(("==", values), ("==", values), ("contains", values), ("in", some), ("any", some), ("all", some)),
+        *(("in", many), ("any", many), *((operator, numbers | texts) for operator in ORDER)),
+        *(("exists", st.none()), ("empty", st.none()), ("startswith", texts.filter(bool))),
+        *((operator, patterns) for operator in PATTERNS[1:]),
+    ]
+    bounds = st.lists(numbers, min_size=2, max_size=2) | st.lists(texts, min_size=2, max_size=2)
     return st.one_of(
-        *(made(operator, values) for operator in ("==", "==", "contains")),
-        *(made(operator, some) for operator in ("in", "any", "all")),
-        made("in", st.lists(values, min_size=33, max_size=40)),
-        made("any", st.lists(values, min_size=33, max_size=40)),
-        *(made(operator, ordered) for operator in ORDER),
-        *(made(operator, st.none()) for operator in ("exists", "empty")),
-        made("startswith", texts.filter(bool)),
-        *(made(operator, patterns()) for operator in PATTERNS[1:]),
+        *(st.builds(condition, given, st.just(operator), operand) for operator, operand in operands),
         st.builds(listed, given, some),
-        st.builds(_between, given, st.lists(numbers, min_size=2, max_size=2) | st.lists(texts, min_size=2, max_size=2)),
+        st.builds(lambda field, two: between(field, *sorted(two, key=_in_order)), given, bounds),
     )
 
 
-pages = st.integers(0, 4) | st.sampled_from([1.0, 2.5, -1, 10**30, 1e300])
+def _in_order(bound):
+    return exact(bound) if is_number(bound) else bound
 
 
 def about_own():
@@ -74,31 +67,23 @@ def about_own():
         given = names.map(lambda name: Field((name,), is_own=True))
         return st.builds(condition, given, st.sampled_from(operators), operands)
 
-    filled = texts.filter(bool)
-    one_text, heading = own_texts, st.just("heading")
-    time, key = st.sampled_from(["created", "updated"]), st.just("document")
+    filled, one_text, heading = texts.filter(bool), st.sampled_from(OWN), st.just("heading")
+    time, page = st.sampled_from(["created", "updated"]), st.just("page")
+    pages = st.integers(0, 4) | st.sampled_from([1.0, 2.5, -1, 10**30, 1e300])
     return st.one_of(
         own(one_text, ("==", *ORDER, "startswith"), filled),
-        own(one_text, ("like", "ilike"), patterns()),
+        own(one_text, ("like", "ilike"), patterns),
         own(one_text, ("in",), st.lists(filled, min_size=1, max_size=3)),
         own(one_text | heading, ("exists", "empty"), st.none()),
         own(heading, ("contains",), filled),
         own(heading, ("any", "all", "=="), st.lists(filled, min_size=1, max_size=3)),
         own(time, ("==", *ORDER), instants),
-        own(st.just("page"), ("==", *ORDER), pages),
-        own(st.just("page"), ("in",), st.lists(pages, min_size=1, max_size=3)),
-        own(st.just("page"), ("exists", "empty"), st.none()),
+        own(page, ("==", *ORDER), pages),
+        own(page, ("in",), st.lists(pages, min_size=1, max_size=3)),
+        own(page, ("exists", "empty"), st.none()),
         own(time, ("in",), st.lists(instants, min_size=1, max_size=3)),
-        own(key, ("==",), st.uuids().map(str)),
+        own(st.just("document"), ("==",), st.uuids().map(str)),
     )
-
-
-def patterns():
-    return st.lists(st.sampled_from(PATTERN_PARTS), max_size=5).map("".join)
-
-
-def _between(given, bounds):
-    return between(given, *sorted(bounds, key=lambda one: exact(one) if is_number(one) else one))
 
 
 def trees(leaves):

@@ -9,11 +9,7 @@ from psycopg import sql
 
 KEYS = {"int": ("id",), "uuid": ("id",), "text": ("id",), "composite": ("tenant_id", "slug")}
 RELATIONS = ("table", "partitioned", "view", "materialized view")
-WAYS = {
-    "comparison": {},
-    "column": {"updated_at": "updated_at", "keys_every": 0},
-    "trigger": {"changes": "trigger"},
-}
+WAYS = {"comparison": {}, "column": {"updated_at": "updated_at", "keys_every": 0}, "trigger": {"changes": "trigger"}}
 """Options of each way of noticing changes. It has nothing but what it needs: the column shows every change."""
 _KINDS = {"int": ("int",), "uuid": ("uuid",), "text": ("text",), "composite": ("int", "text")}
 _TYPES = {"int": "id bigint", "uuid": "id uuid", "text": "id text", "composite": "tenant_id int, slug text"}
@@ -34,7 +30,6 @@ class Articles:
 
     @property
     def name(self):
-        """What is followed."""
         return "article_view" if "view" in self.relation else "articles"
 
     @property
@@ -47,19 +42,12 @@ class Articles:
 
     @property
     def table(self):
-        """The table that has the rows."""
         return sql.Identifier(self.schema, "articles")
 
     def options(self, **others):
         """Arguments of `follow`, with which every kind of table can be followed."""
-        return {
-            "table": self.name,
-            "schema": self.schema,
-            "key": self.key_columns,
-            "text": ["title", "body"],
-            "metadata": ["author", "published_at"],
-            **others,
-        }
+        named = {"table": self.name, "schema": self.schema, "key": self.key_columns}
+        return {**named, "text": ["title", "body"], "metadata": ["author", "published_at"], **others}
 
     def key_of(self, number):
         """The key of a row, as a hit has it."""
@@ -73,8 +61,7 @@ class Articles:
         return sql.SQL(" AND ").join(equal), parts
 
     def insert(self, number, body="apple", **others):
-        _, parts = self._condition(number)
-        values = dict(zip(self.key_columns, parts, strict=True))
+        values = dict(zip(self.key_columns, self._condition(number)[1], strict=True))
         values |= {"title": f"title {number}", "body": body, "author": "ann", **others}
         names = sql.SQL(", ").join(map(sql.Identifier, values))
         places = sql.SQL(", ").join([sql.Placeholder()] * len(values))
@@ -95,7 +82,6 @@ class Articles:
         self.connection.execute(sql.SQL("DELETE FROM {} WHERE {}").format(self.table, condition), parts)
 
     def refresh(self):
-        """Let a materialized view have the rows of its table."""
         if self.relation == "materialized view":
             view = sql.Identifier(self.schema, self.name)
             self.connection.execute(sql.SQL("REFRESH MATERIALIZED VIEW {}").format(view))
@@ -103,10 +89,9 @@ class Articles:
 
 def trigger_function(connection):
     """The function of the triggers that semlex has made, as SQL names it."""
-    [(name,)] = connection.execute(
-        "SELECT oid::regprocedure::text FROM pg_proc WHERE pronamespace = 'semlex'::regnamespace"
-    ).fetchall()
-    return str(name)
+    query = "SELECT oid::regprocedure::text FROM pg_proc WHERE pronamespace = 'semlex'::regnamespace"
+    [(name,)] = connection.execute(query).fetchall()
+    return name
 
 
 @contextmanager

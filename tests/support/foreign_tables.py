@@ -58,14 +58,12 @@ class Kind:
     def rows(self, connection):
         """Id -> text, metadata as Python reads it, bytes of the vector."""
         set_json_loads(json.loads, connection)
-        names = [sql.Identifier(name) for name in self.columns]
-        query = sql.SQL("SELECT {0}::text, {1}, {3}, {4}({2}) FROM {5}").format(
-            *names, sql.SQL(_send(connection, self.table, self.columns[2])), sql.Identifier(self.table)
-        )
-        return {name: (text, self.read(metadata), vector) for name, text, metadata, vector in connection.execute(query)}
+        name, text, vector, metadata = self.columns
+        send = _send(connection, self.table, vector)
+        rows = connection.execute(f"SELECT {name}::text, {text}, {metadata}, {send}({vector}) FROM {self.table}")  # noqa: S608
+        return {name: (text, self.read(metadata), vector) for name, text, metadata, vector in rows}
 
     def read(self, metadata):
-        """Metadata as the package gives it."""
         return json.loads(metadata["_node_content"])["metadata"] if self.layout == "llama-index" else metadata or {}
 
 
@@ -79,12 +77,9 @@ def stored_rows(url, collection):
     """What a collection holds: id -> text, metadata, bytes of the vector."""
     table = f"semlex.{collection}_embedding_1"
     with psycopg.connect(url) as connection:
-        query = sql.SQL(
-            "SELECT chunk_id, chunk_text, metadata, {}(embedding) FROM semlex.{} JOIN semlex.{} "
-            "USING (document_id, chunk_id)"
-        ).format(
-            sql.SQL(_send(connection, table, "embedding")),
-            *(sql.Identifier(f"{collection}_{name}") for name in ("chunk", "embedding_1")),
+        query = (
+            f"SELECT chunk_id, chunk_text, metadata, {_send(connection, table, 'embedding')}(embedding) "  # noqa: S608
+            f"FROM semlex.{collection}_chunk JOIN {table} USING (document_id, chunk_id)"
         )
         return {row[0]: row[1:] for row in connection.execute(query)}
 
@@ -97,9 +92,7 @@ KINDS = {
     kind.layout: kind
     for kind in (
         Kind(
-            "langchain-postgres",
-            "lc_docs",
-            "lc_docs",
+            *("langchain-postgres", "lc_docs", "lc_docs"),
             'CREATE TABLE "public"."lc_docs"("langchain_id" TEXT PRIMARY KEY, "content" TEXT NOT NULL, '
             '"embedding" {type} NOT NULL, "langchain_metadata" JSON)',
             "INSERT INTO lc_docs VALUES (%s, %s, %s, %s)",
@@ -107,9 +100,7 @@ KINDS = {
             ("langchain_id", "content", "embedding", "langchain_metadata"),
         ),
         Kind(
-            "langchain-pgvector",
-            COLLECTION,
-            "langchain_pg_embedding",
+            *("langchain-pgvector", COLLECTION, "langchain_pg_embedding"),
             "CREATE TABLE langchain_pg_collection (uuid UUID NOT NULL, name VARCHAR NOT NULL, cmetadata JSON, "
             "PRIMARY KEY (uuid), UNIQUE (name));"
             "CREATE TABLE langchain_pg_embedding (id VARCHAR NOT NULL, collection_id UUID, embedding {type}, "
@@ -123,9 +114,7 @@ KINDS = {
             ("id", "document", "embedding", "cmetadata"),
         ),
         Kind(
-            "llama-index",
-            "li_docs",
-            "data_li_docs",
+            *("llama-index", "li_docs", "data_li_docs"),
             "CREATE TABLE public.data_li_docs (id BIGSERIAL NOT NULL, text VARCHAR NOT NULL, metadata_ JSON, "
             "node_id VARCHAR, embedding {type}, text_search_tsv TSVECTOR GENERATED ALWAYS AS "
             "(to_tsvector('english', text)) STORED, PRIMARY KEY (id));"
@@ -135,9 +124,7 @@ KINDS = {
             ("node_id", "text", "embedding", "metadata_"),
         ),
         Kind(
-            "haystack",
-            "haystack_docs",
-            "haystack_docs",
+            *("haystack", "haystack_docs", "haystack_docs"),
             "CREATE TABLE public.haystack_docs (id VARCHAR(128) PRIMARY KEY, embedding {type}, content TEXT, "
             "blob_data BYTEA, blob_meta JSONB, blob_mime_type VARCHAR(255), meta JSONB);"
             "CREATE INDEX haystack_words ON public.haystack_docs USING gin (to_tsvector('english', content))",

@@ -29,20 +29,16 @@ class FixedSettings:
     """Settings that change when a test says so."""
 
     def __init__(self, settings):
-        self.settings = settings
-        self.next = None
-        self.problems = ()
+        self.settings, self.next, self.problems = settings, None, ()
 
     def has_changed(self):
         return self.next is not None or bool(self.problems)
 
     def reload(self):
-        if self.problems:
-            problems, self.problems = self.problems, ()
-            return Reload(self.settings, problems, ())
-        if self.next is not None:
+        problems, self.problems = self.problems, ()
+        if self.next is not None and not problems:
             self.settings, self.next = self.next, None
-        return Reload(self.settings, (), ())
+        return Reload(self.settings, problems, ())
 
 
 @dataclass
@@ -109,7 +105,6 @@ def without_tls(**options):
 
 @asynccontextmanager
 async def _begun(made, client, url, clock):
-    """The application, its state and its settings, while it runs."""
     source = FixedSettings(settings_for(url))
     app = create_app(made, source, client, clock=clock)
     state = app.state.server
@@ -122,7 +117,6 @@ async def _begun(made, client, url, clock):
 
 @asynccontextmanager
 async def in_process(client=None, url=None, *, clock=SYSTEM, **options):
-    """The application without a socket."""
     async with _begun(ServeOptions(**options), client, url, clock) as (app, state, source):
         transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
         async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as http:
@@ -163,17 +157,16 @@ def below_a_path(app, path):
     return forward if path else app
 
 
-@asynccontextmanager
-async def _served(url, **options):
-    async with client_of(url) as client, on_a_port(client, **options) as served:
-        yield served.address
-
-
 @contextmanager
 def in_a_thread(url, **options):
     """The address of a server that runs in a thread, for clients without an event loop."""
-    with start_blocking_portal() as portal, portal.wrap_async_context_manager(_served(url, **options)) as address:
-        yield address
+    client = client_of(url)
+    with (
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(client),
+        portal.wrap_async_context_manager(on_a_port(client, **options)) as served,
+    ):
+        yield served.address
 
 
 async def raw(address, *parts):

@@ -29,6 +29,5 @@ def check_index(url, collection="words"):
 
 
 def index_figures(url, *names):
-    """Some of these figures of the collection ``words``."""
     found = check_index(url)
     return tuple(found[name] for name in names)

@@ -5,7 +5,6 @@ from contextlib import contextmanager
 
 
 def shown(error):
-    """The texts of an error and of all errors behind it."""
     found = []
     while error is not None:
         found += [str(error), repr(error)]

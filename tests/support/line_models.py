@@ -26,11 +26,8 @@ class LineModel:
     def __init__(self, say=line_about, name="line model", before=lambda _: None):
         self.identity = name
         self.asked = []  # titles and passage of each request
-        self.most_at_once = 0
-        self._say = say
-        self._before = before
-        self._now = 0
-        self._lock = threading.Lock()
+        self.most_at_once = self._now = 0
+        self._say, self._before, self._lock = say, before, threading.Lock()
 
     @property
     def texts(self):
@@ -38,11 +35,9 @@ class LineModel:
         return [text for titles, text in self.asked if titles != "Handbook > Keys"]
 
     def complete(self, messages, schema=None):
-        *_, last = self.stream(messages, schema)
-        return last
+        return list(self.stream(messages, schema))[-1]
 
     def stream(self, messages, schema=None):
-        """The answer in two pieces."""
         titles, text = asked_passage(messages[1]["content"])
         with self._lock:
             self.asked.append((titles, text))
@@ -55,9 +50,7 @@ class LineModel:
         finally:
             with self._lock:
                 self._now -= 1
-        yield answer[:5]
-        yield answer[5:]
-        yield Completion(answer, Usage(10, 2))
+        yield from (answer[:5], answer[5:], Completion(answer, Usage(10, 2)))
 
     def close(self):
         pass

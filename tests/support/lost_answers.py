@@ -5,11 +5,7 @@ import psycopg
 from semlex.store.postgres.database import Database
 
 
-async def nothing():
-    """Happens meanwhile."""
-
-
-def lose_answers(monkeypatch, *wanted, meanwhile=nothing):
+def lose_answers(monkeypatch, *wanted, meanwhile=None):
     """Loses the answer to the first commit of each of these works, or of every work; returns those that lost one.
 
     `meanwhile` happens between the commit and its repetition.
@@ -21,7 +17,8 @@ def lose_answers(monkeypatch, *wanted, meanwhile=nothing):
             result = await transaction(connection)
             if doing not in lost and (doing in wanted or not wanted):
                 lost.add(doing)
-                await meanwhile()
+                if meanwhile is not None:
+                    await meanwhile()
                 raise psycopg.OperationalError("the connection was lost")
             return result
 

@@ -30,9 +30,7 @@ class ManualClock(Clock):
     """Time passes only by `advance`, from any thread. Whatever has waited long enough then goes on."""
 
     def __init__(self):
-        self._now = 1_000.0
-        self._timers = set()
-        self._ends_of_threads = []
+        self._now, self._timers, self._ends_of_threads = 1_000.0, set(), []
 
     def advance(self, seconds):
         self._now += seconds

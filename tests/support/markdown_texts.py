@@ -7,7 +7,7 @@ WORD = st.sampled_from(
 )
 SENTENCE = st.lists(WORD, min_size=1, max_size=12).map(" ".join)
 HEADING = st.builds(lambda level, title: f"{'#' * level} {title}", st.integers(1, 6), WORD | st.just(""))
-UNDERLINED = st.builds(lambda title, mark: f"{title}\n{mark}", SENTENCE, st.sampled_from(["===", "-", "---"]))
+UNDERLINED = st.builds("{}\n{}".format, SENTENCE, st.sampled_from(["===", "-", "---"]))
 FENCE = st.builds(
     lambda mark, lines: "\n".join([mark, *lines, mark]),
     st.sampled_from(["```", "~~~~"]),
@@ -15,12 +15,10 @@ FENCE = st.builds(
 )
 COMMENT = st.builds("<!-- {}\n{}\n-->".format, WORD, HEADING)
 LIST = st.lists(SENTENCE.map("- {}".format), min_size=1, max_size=5).map("\n".join)
-BLOCK = (
-    SENTENCE | HEADING | UNDERLINED | FENCE | COMMENT | LIST | st.sampled_from(["", "\t", "---", "> quote", "    code"])
-)
-MARKDOWN = st.lists(BLOCK, max_size=20).flatmap(
-    lambda blocks: st.sampled_from(["\n\n", "\n", "\r\n", "\r\r"]).map(lambda gap: gap.join(blocks))
-)
+OTHERS = st.sampled_from(["", "\t", "---", "> quote", "    code"])
+BLOCK = SENTENCE | HEADING | UNDERLINED | FENCE | COMMENT | LIST | OTHERS
+GAP = st.sampled_from(["\n\n", "\n", "\r\n", "\r\r"])
+MARKDOWN = st.builds(lambda gap, blocks: gap.join(blocks), GAP, st.lists(BLOCK, max_size=20))
 # The marks of reStructuredText and of source code.
 # fmt: off
 MARKS = st.sampled_from(

@@ -9,14 +9,13 @@ from semlex.diagnostics import doctor
 from semlex.embedding import static
 from semlex.models import files
 from semlex.models.local import device
+from tests.support.fake_hub import COMMIT
 from tests.support.folders import change_json
 
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
 MAX_POSITIONS = 32768  # as many as the models of the hub have: the default max_length must fit
 
 
 def put_into_cache(cache, name, write):
-    """Writes a model where the hub's client keeps one that it has fetched."""
     folder = cache / f"models--{name.replace('/', '--')}"
     (folder / "refs").mkdir(parents=True)
     (folder / "refs" / "main").write_text(COMMIT)
@@ -51,7 +50,6 @@ def empty_cache(tmp_path, monkeypatch):
 
 @pytest.fixture
 def qwen3_cache(empty_cache):
-    """The two Qwen3 models, tiny, under their names."""
     put_into_cache(empty_cache, "Qwen/Qwen3-Embedding-0.6B", write_embedder)
     put_into_cache(empty_cache, "Qwen/Qwen3-Reranker-0.6B", write_reranker)
     return empty_cache

@@ -26,10 +26,10 @@ class Request:
     path: str
     headers: dict[str, str]  # names in lower case
     body: Any
+    method: str = "POST"
 
     @property
     def size(self):
-        """Texts of the request, however its format calls them."""
         names = ("input", "requests", "documents", "texts", "inputs")
         return next(len(self.body[name]) for name in names if name in self.body)
 
@@ -55,13 +55,9 @@ class ModelServerDouble:
     """
 
     def __init__(self, answer, faults=()):
-        self.answer = answer
-        self.requests = []
-        self.most_at_once = 0
-        self.stopped = threading.Event()
-        self._now = 0
-        self._faults = list(faults)
-        self._lock = threading.Lock()
+        self.answer, self.requests = answer, []
+        self.most_at_once = self._now = 0
+        self._faults, self._lock, self.stopped = list(faults), threading.Lock(), threading.Event()
         self._server = _Server(("127.0.0.1", 0), _Handler)
         self._server.double = self
         self.url = f"http://127.0.0.1:{self._server.server_port}"
@@ -108,13 +104,15 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self):
         double = self.server.double
-        content = self.rfile.read(int(self.headers["Content-Length"]))
+        content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         headers = {name.lower(): value for name, value in self.headers.items()}
-        reply = double.reply(Request(self.path, headers, json.loads(content)))
+        reply = double.reply(Request(self.path, headers, json.loads(content or "null"), self.command))
         try:
             self._send(reply, double.stopped)
         except OSError:  # the client has gone
             self.close_connection = True
+
+    do_GET = do_HEAD = do_POST  # noqa: N815
 
     def _send(self, reply, stopped):
         self.send_response(reply.status)
@@ -123,7 +121,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(reply.body)))
         self.end_headers()
         if reply.manner == "whole":
-            self.wfile.write(reply.body)
+            self.wfile.write(b"" if self.command == "HEAD" else reply.body)
         elif reply.manner == "cut":
             self.wfile.write(reply.body[: len(reply.body) // 2])
             self.close_connection = True
@@ -145,7 +143,6 @@ def echoed(request):
 
 
 def right(request, answer):
-    """No fault."""
     content = answer(request)
     return content if isinstance(content, Reply) else Reply(json.dumps(content).encode())
 
@@ -168,7 +165,6 @@ def echo(code):
 
 
 def cut(request, answer):
-    """Breaks the connection in the middle of the answer."""
     return Reply(right(request, answer).body, manner="cut")
 
 

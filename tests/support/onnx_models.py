@@ -15,19 +15,17 @@ from tests.support import tokenizers_on_disk
 WIDTH = 8
 MAX_TOKENS = 24
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
-VOCABULARY = len(tokenizers_on_disk.WORD_PIECES)
 _chance = np.random.default_rng(22)
-STATES = _chance.normal(size=(VOCABULARY, WIDTH)).astype(np.float32)
-TYPES = _chance.normal(size=(2, WIDTH)).astype(np.float32)
-MIXING = _chance.normal(size=(WIDTH, WIDTH)).astype(np.float32)
-HEAD = _chance.normal(size=(WIDTH, 2)).astype(np.float32)
+STATES, TYPES, MIXING, HEAD = (
+    _chance.normal(size=size).astype(np.float32)
+    for size in ((len(tokenizers_on_disk.WORD_PIECES), WIDTH), (2, WIDTH), (WIDTH, WIDTH), (WIDTH, 2))
+)
 # A token whose state is not a number.
 BROKEN = tokenizers_on_disk.WORD_PIECES.index("secret")
 STATES[BROKEN] = np.nan
 
 
 def states(ids, types=None):
-    """The states of one text's tokens: the twin."""
     known = STATES[list(ids)].astype(np.float64)
     if types is not None:
         known = known + TYPES[list(types)]
@@ -35,7 +33,6 @@ def states(ids, types=None):
 
 
 def logits(ids, types, labels):
-    """The logits of one pair: the twin."""
     return states(ids, types)[0] @ HEAD[:, :labels]
 
 
@@ -56,12 +53,10 @@ def write_graph(
         helper.make_node("Cast", ["attention_mask"], ["mask"], to=TensorProto.FLOAT),
         helper.make_node("Unsqueeze", ["mask", "last"], ["wide"]),
     ]
-    known = "own"
-    if "token_type_ids" in inputs:
+    known, final = "known" if "token_type_ids" in inputs else "own", "hidden" if labels else output
+    if known == "known":
         nodes.append(helper.make_node("Gather", ["types", "token_type_ids"], ["typed"]))
         nodes.append(helper.make_node("Add", ["own", "typed"], ["known"]))
-        known = "known"
-    final = "hidden" if labels else output
     nodes += [
         helper.make_node("Mul", [known, "wide"], ["shown"]),
         helper.make_node("ReduceSum", ["shown", "middle"], ["sum"], keepdims=1),
@@ -92,7 +87,6 @@ def write_graph(
 
 
 def write_folder(folder, *, pooling="mean", prompts=None, file="model.onnx", **graph):
-    """Writes a model with its tokenizer and the files of sentence-transformers."""
     folder.mkdir(parents=True, exist_ok=True)
     write_graph(folder / file, **graph)
     (folder / "tokenizer.json").write_bytes(tokenizers_on_disk.word_piece_content())

@@ -63,17 +63,15 @@ def docx(document=DOCUMENT):
 
 def book(sheets, strings=None):
     """A workbook of sheets with these rows; the strings are those that sheets share."""
-    parts = {
-        f"xl/worksheets/sheet{number}.xml": f'<worksheet xmlns="{SHEET}"><sheetData>{rows}</sheetData></worksheet>'
-        for number, rows in enumerate(sheets.values(), 1)
-    }
-    targets = [("worksheet", place.removeprefix("xl/")) for place in parts]
+    parts, targets, listed = {}, [], ""
+    for number, (title, rows) in enumerate(sheets.items(), 1):
+        place = f"worksheets/sheet{number}.xml"
+        parts[f"xl/{place}"] = f'<worksheet xmlns="{SHEET}"><sheetData>{rows}</sheetData></worksheet>'
+        targets.append(("worksheet", place))
+        listed += f'<sheet name="{title}" sheetId="{number}" r:id="r{number}"/>'
     if strings is not None:
         targets.append(("sharedStrings", "sharedStrings.xml"))
         parts["xl/sharedStrings.xml"] = f'<sst xmlns="{SHEET}">{strings}</sst>'
-    listed = "".join(
-        f'<sheet name="{title}" sheetId="{number}" r:id="r{number}"/>' for number, title in enumerate(sheets, 1)
-    )
     parts["xl/workbook.xml"] = f'<workbook xmlns="{SHEET}" xmlns:r="{OFFICE}"><sheets>{listed}</sheets></workbook>'
     parts["xl/_rels/workbook.xml.rels"] = related(*targets)
     return packed("spreadsheetml.sheet", "xl/workbook.xml", parts)
@@ -99,21 +97,17 @@ def workbook(**sheets):
 
 def epub(*chapters):
     """A book; a chapter that is None is named in it and not there."""
-    names = [f"{number}.xhtml" for number in range(len(chapters))]
-    items = "".join(f'<item id="i{name}" href="{name}" media-type="application/xhtml+xml"/>' for name in names)
-    spine = "".join(f'<itemref idref="i{name}"/>' for name in names)
-    bodies = (
-        f'<html xmlns="http://www.w3.org/1999/xhtml"><body><p>{one}</p></body></html>' if isinstance(one, str) else one
-        for one in chapters
-    )
-    held = {name: body for name, body in zip(names, bodies, strict=True) if body is not None}
-    return zipped(
-        {
-            "mimetype": "application/epub+zip",
-            "META-INF/container.xml": '<container xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><rootfiles>'
-            '<rootfile full-path="book.opf" media-type="application/oebps-package+xml"/></rootfiles></container>',
-            "book.opf": '<package xmlns="http://www.idpf.org/2007/opf" version="3.0"><metadata/>'
-            f"<manifest>{items}</manifest><spine>{spine}</spine></package>",
-            **held,
-        }
-    )
+    items, spine, held = "", "", {}
+    for number, one in enumerate(chapters):
+        items += f'<item id="i{number}" href="{number}.xhtml" media-type="application/xhtml+xml"/>'
+        spine += f'<itemref idref="i{number}"/>'
+        text = f'<html xmlns="http://www.w3.org/1999/xhtml"><body><p>{one}</p></body></html>'
+        held |= {} if one is None else {f"{number}.xhtml": text if isinstance(one, str) else one}
+    parts = {
+        "mimetype": "application/epub+zip",
+        "META-INF/container.xml": '<container xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><rootfiles>'
+        '<rootfile full-path="book.opf" media-type="application/oebps-package+xml"/></rootfiles></container>',
+        "book.opf": '<package xmlns="http://www.idpf.org/2007/opf" version="3.0"><metadata/>'
+        f"<manifest>{items}</manifest><spine>{spine}</spine></package>",
+    }
+    return zipped(parts | held)

@@ -32,7 +32,6 @@ class StoredDocument:
 
 
 def stored(number, text, structure, settings, pages=()):
-    """A text as a file that was indexed."""
     name, key = f"folder/file{number}.md", uuid.UUID(int=number + 1)
     chunks, seen = [], {}
     loaded = LoadedDocument(text, structure, pages=pages)
@@ -70,23 +69,18 @@ def searches(draw):
     found = draw(documents())
     chunks = [chunk for document in found for chunk in document.chunks]
     chosen = draw(st.lists(st.sampled_from(chunks), max_size=8, unique_by=lambda chunk: chunk.key)) if chunks else []
-    parents = [
-        draw(st.sampled_from([None, *(one.key[1] for one in chunks if one.document == chunk.document)]))
-        for chunk in chosen
-    ]
-    return found, [
-        hit_of(chunk, rank, parent) for rank, (chunk, parent) in enumerate(zip(chosen, parents, strict=True), 1)
-    ]
+    hits = []
+    for rank, chunk in enumerate(chosen, 1):
+        beside = [one.key[1] for one in chunks if one.document == chunk.document]
+        hits.append(hit_of(chunk, rank, draw(st.sampled_from([None, *beside]))))
+    return found, hits
 
 
 def near(found, hits, around):
-    """What a server would give: the chunks in reach of a hit, and parents."""
     chunks = [chunk for document in found for chunk in document.chunks]
     by_id = {chunk.key[1]: chunk for chunk in chunks}
-    parents = {hit.parent_id for hit in hits if around.parents and hit.parent_id}
-    reaches = dict.fromkeys(parents, Reach()) | {
-        hit.id: reach for hit, reach in zip(hits, around.reaches(hits), strict=True)
-    }
+    reaches = {hit.parent_id: Reach() for hit in hits if around.parents and hit.parent_id}
+    reaches |= zip((hit.id for hit in hits), around.reaches(hits), strict=True)
     kept = set()
     for chunk_id, reach in reaches.items():
         own = by_id[chunk_id]

@@ -50,7 +50,6 @@ class _Piece(NamedTuple):
 
 
 def places(text, words):
-    """Return where words are in a text of letters and signs."""
     return [found.span() for found in re.finditer(r"[^\W_]+", text) if found.group().lower() in words]
 
 
@@ -61,8 +60,7 @@ def excerpt(text, matches):
     if not pieces:
         return Shown(_marked(text, 0, len(text), matches).strip()[: 2 * EXCERPT_CHARACTERS], first)
     chosen = sorted(_chosen(text, pieces, matches))
-    parts = []
-    last = -1
+    parts, last = [], -1
     for number in chosen:
         piece = pieces[number]
         start, end = _cut(text, piece, matches)
@@ -93,9 +91,7 @@ def _ellipsis(is_code, *, behind):
 
 def _pieces(text):
     """Return the sentences and the parts of code of a text, without headings and lines that only steer a renderer."""
-    found = []
-    headings = []
-    is_directive = False
+    found, headings, is_directive = [], [], False
     for start, end, kind in _core.split_sentences(text):
         if kind == "code":
             begin = text.rfind("\n", 0, start) + 1
@@ -157,16 +153,13 @@ def _chosen(text, pieces, matches):
         yield from range(len(pieces))
         return
     sizes = [min(one.end - one.start, EXCERPT_CHARACTERS) for one in pieces]
-    words = {}
-    starts = [one.start for one in pieces]
+    words, starts = {}, [one.start for one in pieces]
     for at, behind in matches:
         number = bisect_right(starts, at) - 1
         if number >= 0 and behind <= pieces[number].end:
             words.setdefault(number, set()).add(text[at:behind].lower()[:STEM_LETTERS])
-    room, shown_words = EXCERPT_CHARACTERS, set()
-    taken = set()
-    first = max(words, key=lambda number: (len(words[number]), -number), default=0)
-    best = first
+    room, shown_words, taken = EXCERPT_CHARACTERS, set(), set()
+    best = first = max(words, key=lambda number: (len(words[number]), -number), default=0)
     while best is not None:
         taken.add(best)
         room -= sizes[best]

@@ -6,7 +6,6 @@ Letters of names are equal in either case for ASCII alone, as HTML has it: hence
 import re
 from html import unescape
 from string import ascii_lowercase, ascii_uppercase
-from typing import Literal, NamedTuple
 
 _LOWER = str.maketrans(ascii_uppercase, ascii_lowercase)
 # Their content is not shown to readers.
@@ -36,20 +35,14 @@ _STRUCTURE = re.compile(r"^(#{1,6}(?= |$)|`{3,}|~{3,}|=++ ?$|-++ ?$)", re.MULTIL
 
 
 def plain_markdown(html):
-    """The Markdown and the title of a page."""
     text, title = _converted(html, without_surroundings=True)
     return (text, title) if text else _converted(html, without_surroundings=False)
 
 
 def _converted(html, *, without_surroundings):
     writer = _Writer(without_surroundings=without_surroundings)
-    for token in _tokens(html):
-        if token.kind == "start":
-            writer.start(token.name, token.text)
-        elif token.kind == "end":
-            writer.end(token.name)
-        else:
-            writer.add(token.text)
+    for kind, *token in _tokens(html):
+        getattr(writer, kind)(*token)
     writer.end_block()
     return "\n\n".join(writer.blocks), writer.title or writer.first_heading
 
@@ -66,13 +59,8 @@ def _surrounds(name, attributes):
     )
 
 
-class _Token(NamedTuple):
-    kind: Literal["start", "end", "text"]
-    name: str  # of the element, in lower case
-    text: str  # characters, or the attributes of a start
-
-
 def _tokens(html):  # noqa: C901, PLR0912 - one branch per kind of token
+    """Yield a method of the writer with its arguments: names of elements in lower case, attributes, characters."""
     offset, end = 0, len(html)
     endless = set()  # raw elements known to have no further end tag: not searched for again
     while offset < end:
@@ -80,7 +68,7 @@ def _tokens(html):  # noqa: C901, PLR0912 - one branch per kind of token
         if opening < 0:
             opening = end
         if opening > offset:
-            yield _Token("text", "", html[offset:opening])
+            yield "add", html[offset:opening]
         offset = opening
         if html.startswith("<!--", offset):
             offset = _after(html, "-->", offset + 2)  # "<!-->" is a whole comment
@@ -88,20 +76,20 @@ def _tokens(html):  # noqa: C901, PLR0912 - one branch per kind of token
             offset = _after(html, ">", offset)
         elif _TAG_BEGINS.match(html, offset) is None:
             if offset < end:
-                yield _Token("text", "", "<")
+                yield "add", "<"
             offset += 1
         elif (tag := _TAG.match(html, offset)) is None:
             return  # a tag that never ends: browsers drop it, too
         else:
             name, offset = tag.group(2).translate(_LOWER), tag.end()
             if tag.group(1):
-                yield _Token("end", name, "")
+                yield "end", name
                 continue
-            yield _Token("start", name, tag.group(3))
+            yield "start", name, tag.group(3)
             if name in _RAW and name not in endless:
                 closing = re.compile(rf"(?ai:</{name})(?=[\s/>])").search(html, offset)
                 if closing is not None:
-                    yield _Token("text", "", html[offset : closing.start()])
+                    yield "add", html[offset : closing.start()]
                     offset = closing.start()
                 else:
                     endless.add(name)
@@ -115,17 +103,12 @@ def _after(html, mark, offset):
 class _Writer:
     def __init__(self, *, without_surroundings):
         self._without_surroundings = without_surroundings
-        self.blocks = []
-        self.title = None
-        self.first_heading = None
-        self._pieces = []
+        self.blocks, self._pieces = [], []
+        self.title = self.first_heading = None
         self._heading = 0  # level, 0 = none
-        self._in_item = False
         self._cells = 0  # of the current table row so far
-        self._preformatted = False
-        self._in_title = False
-        self._dropped = ""  # the element whose content is being dropped
-        self._dropped_depth = 0
+        self._in_item = self._preformatted = self._in_title = False
+        self._dropped, self._dropped_depth = "", 0  # the element whose content is being dropped
 
     def start(self, name, attributes):  # noqa: C901 - one branch per kind of element
         if self._dropped:
@@ -210,8 +193,7 @@ class _Writer:
 def _code_block(text):
     if not text.strip():
         return ""
-    longest = max((len(run) for run in re.findall("`+", text)), default=0)
-    fence = "`" * max(3, longest + 1)
+    fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", text))])
     return f"{fence}\n{text}\n{fence}"
 
 

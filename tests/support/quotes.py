@@ -15,11 +15,8 @@ MISSING = ("zebra", "quagga", "okapi", "tapir")
 
 def passage(random, words=60):
     """A text whose words are all told apart by what stands beside them."""
-    drawn = [
-        f"{random.choice(WORDS)}" if random.random() < 0.6 else f"w{random.randrange(10**6)}" for _ in range(words)
-    ]
-    blanks = [random.choice((" ", " ", " ", "\n", "  ", " \n")) for _ in drawn]
-    return "".join(word + blank for word, blank in zip(drawn, blanks, strict=True)).strip()
+    drawn = [random.choice(WORDS) if random.random() < 0.6 else f"w{random.randrange(10**6)}" for _ in range(words)]
+    return "".join(word + random.choice((" ", " ", " ", "\n", "  ", " \n")) for word in drawn).strip()
 
 
 def context_of(texts, first_line=1):
@@ -32,7 +29,6 @@ def context_of(texts, first_line=1):
 
 
 def true_quote(random, text):
-    """A few words of a text as they stand there."""
     words = list(re.finditer(r"\S+", text))
     count = random.randint(3, 12)
     first = random.randrange(len(words) - count)
@@ -57,19 +53,11 @@ def other_spelling(random, quote):
 
 
 def altered_quote(random, quote):
-    """The quote with one word changed, left out in the middle, or added."""
     words = quote.split()
-    at = random.randrange(1, len(words) - 1)
-    kind = random.randrange(3)
-    if kind == 0:
-        words[at] = random.choice(MISSING)
-    elif kind == 1:
-        del words[at]
-    else:
-        words.insert(at, random.choice(MISSING))
+    at, other = random.randrange(1, len(words) - 1), random.choice(MISSING)
+    words[at : at + 1] = random.choice([[other], [], [other, words[at]]])
     return " ".join(words)
 
 
 def invented_quote(random, quote):
-    """Words of which most are not there."""
     return " ".join([*random.choices(MISSING, k=3), *quote.split()[:2], *random.choices(MISSING, k=2)])

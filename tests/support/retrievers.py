@@ -9,12 +9,8 @@ from semlex.testing import HashEmbedder
 
 
 def _options(model, reranker, options):
-    return {
-        "embedding_model": HashEmbedder(model) if isinstance(model, int) else model,
-        "reranker_model": reranker,
-        "use_reranking": reranker is not None,
-        **options,
-    }
+    model = HashEmbedder(model) if isinstance(model, int) else model
+    return {"embedding_model": model, "reranker_model": reranker, "use_reranking": reranker is not None, **options}
 
 
 def opened(url=None, model=8, reranker=None, *, clock=SYSTEM, **options):
@@ -55,7 +51,6 @@ def ids_of(results):
 
 
 def pages(retriever, *arguments, **options):
-    """All pages of a search, by their cursors."""
     found = [retriever.search(*arguments, **options)]
     while found[-1].next_cursor is not None:
         found.append(retriever.search_page(found[-1].next_cursor))

@@ -5,13 +5,13 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlencode
 
 from tests.support.browser import browser_of, required_executable
-from tests.support.folders import ROOT
+from tests.support.folders import ROOT, new_open_folder
+from tests.support.shown import HAS_HITS
 
 FOLDER = ROOT / "docs" / "images"
 MAX_BYTES = 150_000
@@ -19,12 +19,11 @@ COLLECTION = "handbook"
 QUESTION = "move a collection to another server"
 OPEN_SCORE = "document.querySelector('.score summary').click()"
 ASK_WHY = "document.getElementById('missing').value = 'filters.md'; document.querySelector('.why button').click()"
-HITS = "document.querySelectorAll('.hits > li').length > 0"
 # Name of the file -> width, height, scheme, what the address says, what is done, and what is waited for.
 SHOTS = {
     f"{name}{'-dark' if scheme == 'dark' else ''}": (width, height, scheme, place, does, until)
     for name, width, height, place, does, until in (
-        ("page", 1200, 580, {"q": QUESTION, "w": "0.5"}, OPEN_SCORE, HITS),
+        ("page", 1200, 580, {"q": QUESTION, "w": "0.5"}, OPEN_SCORE, HAS_HITS),
         ("page-why", 960, 420, {"q": QUESTION}, ASK_WHY, "document.querySelector('.reasons') !== null"),
     )
     for scheme in ("light", "dark")
@@ -35,14 +34,11 @@ SHOTS = {
 def serving(folder):
     """The address of `semlex ui` on the project's documentation."""
     environment = {**os.environ, "SEMLEX_DATA_DIR": str(folder / "data"), "SEMLEX_KEEP_ALIVE": "0"}
-    command = [sys.executable, "-m", "semlex"]
-    done = {"env": environment, "cwd": folder, "stdout": subprocess.DEVNULL}
+    command, given = [sys.executable, "-m", "semlex"], {"env": environment, "cwd": folder}
     folders = (str(ROOT / "docs" / part) for part in ("how-to", "reference", "explanation"))
-    subprocess.run([*command, "index", *folders, "-c", COLLECTION], check=True, **done)
-    with subprocess.Popen(
-        [*command, "ui", "-c", COLLECTION, "--judgements", "judged"],
-        env=environment, cwd=folder, stderr=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
+    subprocess.run([*command, "index", *folders, "-c", COLLECTION], check=True, stdout=subprocess.DEVNULL, **given)
+    shown = [*command, "ui", "-c", COLLECTION, "--judgements", "judged"]
+    with subprocess.Popen(shown, stderr=subprocess.PIPE, text=True, **given) as process:
         try:
             found = re.search(r"http://[^/\s]+", process.stderr.readline())
             assert found is not None, process.stderr.read()
@@ -54,17 +50,11 @@ def serving(folder):
 
 def take(folder):
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as work:
-        Path(work).chmod(0o711)  # as root the embedded server runs under another account
-        _take(Path(work), folder)
-
-
-def _take(work, folder):
-    with serving(work) as address, browser_of(required_executable()) as browser:
+    with new_open_folder() as work, serving(work) as address, browser_of(required_executable()) as browser:
         for name, (width, height, scheme, place, does, until) in SHOTS.items():
             with browser.page(width, height, scheme=scheme) as page:
                 page.open(f"{address}/#search?{urlencode({'collection': COLLECTION, **place})}")
-                page.wait(HITS)
+                page.wait(HAS_HITS)
                 page.value(does)
                 page.wait(until)
                 if "why" in name:

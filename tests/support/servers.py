@@ -44,7 +44,6 @@ class LackingError(Exception):
 
 
 def major_of(name):
-    """The version of the server of a name."""
     if name not in NAMES:
         raise LackingError(f"no server is called {name!r}; known: {', '.join(NAMES)}")
     return 15 if name == OWN else VERSIONS.get(name, max(VERSIONS.values()))  # the only one with TLS
@@ -68,11 +67,10 @@ def _postgres_15():
     made = STATE / "postgres-15"
     if (made / "made").exists():
         return made
-    needed = ("postgresql-15", "postgresql-server-dev-15", "gcc", "make")
     paths = (SYSTEM_15 / "bin" / "initdb", Path("/usr/include/postgresql/15/server/postgres.h"))
-    tools = ("gcc", "make", "apt-get")
-    if not all(path.exists() for path in paths) or not all(map(shutil.which, tools)):
-        raise LackingError(f"Postgres 15 is not installed here: apt-get install {' '.join(needed)}")
+    if not all(path.exists() for path in paths) or not all(map(shutil.which, ("gcc", "make", "apt-get"))):
+        needed = "postgresql-15 postgresql-server-dev-15 gcc make"
+        raise LackingError(f"Postgres 15 is not installed here: apt-get install {needed}")
     shutil.rmtree(made, ignore_errors=True)
     share = Path("/usr/share/postgresql/15")
     for folder in (SYSTEM_15, share):
@@ -89,7 +87,6 @@ def _postgres_15():
 
 
 def _source_of_pgvector(folder):
-    """The source package of pgvector, from where this machine gets its other packages."""
     for name in ("sources", "lists/partial", "cache/archives/partial"):
         (folder / name).mkdir(parents=True)
     targets = ["apt-get", "indextargets", "--format", "$(ORIGIN) $(REPO_URI)", "Identifier: Packages"]
@@ -99,14 +96,9 @@ def _source_of_pgvector(folder):
         raise LackingError("pgvector for Postgres 15 is compiled from Debian's source package, and apt has no Debian")
     signed = f"[signed-by={KEYS}] " if KEYS.exists() else ""
     (folder / "sources" / "debian.list").write_text(f"deb-src {signed}{places[0]} {DEBIAN_WITH_PGVECTOR} main\n")
-    options = {
-        "Dir::Etc::sourcelist": "/dev/null",
-        "Dir::Etc::sourceparts": folder / "sources",
-        "Dir::State::lists": folder / "lists",
-        "Dir::Cache": folder / "cache",
-        "APT::Sandbox::User": "",
-    }
-    apt = ["apt-get", "-qq", *(f"-o{name}={value}" for name, value in options.items())]
+    options = ["APT::Sandbox::User=", "Dir::Etc::sourcelist=/dev/null", f"Dir::Etc::sourceparts={folder / 'sources'}"]
+    options += [f"Dir::State::lists={folder / 'lists'}", f"Dir::Cache={folder / 'cache'}"]
+    apt = ["apt-get", "-qq", *(f"-o{option}" for option in options)]
     for command in (["update"], ["source", "--download-only", "pgvector"]):
         subprocess.run([*apt, *command], cwd=folder, check=True, stdout=sys.stderr)
     [archive] = folder.glob("pgvector_*.orig.tar.*")
@@ -116,10 +108,9 @@ def _source_of_pgvector(folder):
 
 
 def pgbouncer():
-    found = shutil.which("pgbouncer", path="/usr/sbin:/usr/bin:/usr/local/bin:/opt/homebrew/bin")
-    if found is None:
-        raise LackingError("PgBouncer is not installed here: apt-get install pgbouncer (brew install pgbouncer)")
-    return found
+    if found := shutil.which("pgbouncer", path="/usr/sbin:/usr/bin:/usr/local/bin:/opt/homebrew/bin"):
+        return found
+    raise LackingError("PgBouncer is not installed here: apt-get install pgbouncer (brew install pgbouncer)")
 
 
 def prepare(names):
@@ -144,14 +135,10 @@ def free_port():
 @contextmanager
 def running(name):
     """Runs a server of a name on the loopback interface, until the end of the block."""
-    settings = {
-        # Thrown away, and statistics that a background process takes at some moment would change plans by chance.
-        **dict.fromkeys(("full_page_writes", "autovacuum", "wal_init_zero"), "off"),
-        "shared_buffers": "32MB",
-        "listen_addresses": "127.0.0.1",
-        "port": str(free_port()),
-        "max_connections": "200",
-    }
+    # Thrown away, and statistics that a background process takes at some moment would change plans by chance.
+    settings = dict.fromkeys(("full_page_writes", "autovacuum", "wal_init_zero"), "off")
+    settings |= {"shared_buffers": "32MB", "listen_addresses": "127.0.0.1", "max_connections": "200"}
+    settings["port"] = str(free_port())
     tree, place = programs_of(major_of(name))
     with throwaway_server(tree, place, settings, parent=TEMPORARY) as socket_url:
         direct = make_conninfo(socket_url, host="127.0.0.1")
@@ -187,25 +174,15 @@ def _pooled(url):
     """Runs PgBouncer in transaction mode before a server on a Unix socket; yields the address of the same database."""
     parts, port = conninfo_to_dict(url), free_port()
     with new_open_folder() as folder, (folder / "log").open("wb") as log:
-        settings = {
-            "listen_addr": "127.0.0.1",
-            "listen_port": port,
-            "unix_socket_dir": "",
-            "auth_type": "trust",
-            "auth_file": folder / "users",
-            "pool_mode": "transaction",
-            "default_pool_size": 20,
-            "max_client_conn": 1000,
-        }
-        lines = [f"{name} = {value}" for name, value in settings.items()]
+        settings = {"listen_addr": "127.0.0.1", "listen_port": port, "unix_socket_dir": "", "auth_type": "trust"}
+        settings |= {"auth_file": folder / "users", "pool_mode": "transaction", "default_pool_size": 20}
+        lines = [f"{name} = {value}" for name, value in (settings | {"max_client_conn": 1000}).items()]
         server = f"* = host={parts['host']} port={parts['port']}"
         (folder / "users").write_text('"postgres" ""\n')
         (folder / "pgbouncer.ini").write_text("\n".join(["[databases]", server, "[pgbouncer]", *lines, ""]))
-        account = server_account(folder / "data")
+        account, streams = server_account(folder / "data"), {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
         other = {} if account is None else {"user": account.uid, "group": account.gid, "extra_groups": []}
-        process = subprocess.Popen(
-            [pgbouncer(), folder / "pgbouncer.ini"], stdin=subprocess.DEVNULL, stdout=log, stderr=log, **other
-        )
+        process = subprocess.Popen([pgbouncer(), folder / "pgbouncer.ini"], **streams, **other)
         try:
             pooled = make_conninfo(url, host="127.0.0.1", port=port)
             until(lambda: _answers(pooled, process, folder / "log"))

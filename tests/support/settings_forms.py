@@ -16,15 +16,14 @@ TEXTS = st.text(LETTERS, min_size=1, max_size=12).filter(lambda text: text == te
 PATHS = st.text("abc é'\"\\", min_size=1, max_size=8).map(lambda name: Path("/srv") / name)
 MODELS = st.sampled_from(["static", "none", "openai:x", "http://127.0.0.1:1/v1#m", "a/b:c"])
 VALUES = {
-    "data_dir": PATHS,
-    "calibration": PATHS,
-    "fallback_folder": PATHS,
-    "keep_alive": st.floats(0, 1e6),
+    **dict.fromkeys(("data_dir", "calibration", "fallback_folder"), PATHS),
+    **dict.fromkeys(("embedding_model", "reranker_model"), MODELS),
+    **dict.fromkeys(("chat_model", "enrichment_model"), st.just("openai:gpt")),
+    **dict.fromkeys(("keep_alive", "rrf_k"), st.floats(0, 1e6)),
+    **dict.fromkeys(("max_file_mib", "max_document_mib"), st.integers(1, 1024)),
+    **dict.fromkeys(("overlap_tokens", "min_tokens"), st.integers(0, 500)),
+    **dict.fromkeys(("stop_words", "rewrite", "use_database"), st.booleans()),
     "read_from": st.sampled_from(["primary", "replica"]),
-    "embedding_model": MODELS,
-    "reranker_model": MODELS,
-    "chat_model": st.just("openai:gpt"),
-    "enrichment_model": st.just("openai:gpt"),
     "models": st.lists(MODELS, min_size=1, max_size=3).map(tuple),
     "dimensions": st.integers(1, 4000),
     "device": st.sampled_from(["mps", "cuda", "cpu"]),
@@ -32,23 +31,15 @@ VALUES = {
     "vector_index": st.sampled_from(["hnsw", "ivfflat", "none"]),
     "hnsw_m": st.integers(2, 100),
     "hnsw_ef_construction": st.integers(4, 1000),
-    "max_file_mib": st.integers(1, 1024),
-    "max_document_mib": st.integers(1, 1024),
     "chunk_tokens": st.integers(16, 2000),
-    "overlap_tokens": st.integers(0, 500),
-    "min_tokens": st.integers(0, 500),
-    "stop_words": st.booleans(),
     "partitions": st.just(0) | st.integers(2, 64),
     "top_k": st.integers(1, 1000),
     "mode": st.sampled_from(["vector", "keyword", "hybrid"]),
     "fusion": st.sampled_from(["score", "rrf", "linear"]),
     "hybrid_weight": st.floats(0, 1),
-    "rrf_k": st.floats(0, 1e6),
     "oversampling": st.floats(1, 100),
     "min_similarity": st.floats(-1, 1),
-    "rewrite": st.booleans(),
     "route": st.sampled_from(["rules", "chat"]),
-    "use_database": st.booleans(),
     "use_reranking": st.sampled_from([True, False, "auto"]),
     "query_log": st.sampled_from(["off", "hash", "text"]),
 }
@@ -73,7 +64,6 @@ def flat(values):
 
 
 def in_sections(values, key=0, above=""):
-    """By sections, each under one of its names there."""
     lines = []
     for section, keys in SECTIONS.items():
         lines.append(f"[{above}{section}]")

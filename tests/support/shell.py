@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from contextvars import Context
 from pathlib import Path
 from runpy import run_module
@@ -15,7 +15,7 @@ from runpy import run_module
 import pytest
 
 from semlex.cli.app import main
-from tests.support.folders import ROOT, TEMPORARY
+from tests.support.folders import ROOT, TEMPORARY, folder_with
 from tests.support.programs import PROCESSES
 from tests.support.replicas import has_standby
 from tests.support.waiting import LIMIT
@@ -24,12 +24,7 @@ PAGE = "# Keys\n\n## Rotation\n\nRotate a key every ninety days.\n\n## Storage\n
 
 
 def two_documents(folder):
-    """Makes the folder ``docs`` with two documents."""
-    docs = folder / "docs"
-    docs.mkdir()
-    (docs / "keys.md").write_text(PAGE, encoding="utf-8")
-    (docs / "fruit.txt").write_text("A banana is a yellow fruit.\n", encoding="utf-8")
-    return docs
+    return folder_with(folder / "docs", {"keys.md": PAGE, "fruit.txt": "A banana is a yellow fruit.\n"})
 
 
 def run_process(arguments, environment, folder):
@@ -50,7 +45,7 @@ def run_fresh(arguments, environment, folder, below=()):
     return subprocess.run(command, **given, capture_output=True, text=True, check=False)
 
 
-class Started:
+class Started(AbstractContextManager):
     """`semlex` as such a process that goes on, with its streams, as `subprocess.Popen` has them.
 
     `module` is what else it is than the command: a module of `tests.support.clients`.
@@ -101,9 +96,6 @@ class Started:
             with suppress(BrokenPipeError):
                 stream.close()
         self._process.close()
-
-    def __enter__(self):
-        return self
 
     def __exit__(self, *_):
         self.close()
@@ -188,7 +180,6 @@ class Shell:
         return done
 
     def start(self, *arguments, **variables):
-        """Starts a command that goes on, with further variables."""
         return Started(arguments, {**self.environment, **variables}, self.folder)
 
     def objects(self, *arguments, code=0):

@@ -7,7 +7,6 @@ from urllib.parse import urlencode
 
 from tests.support.browser import Browser
 
-ORDER = "[...document.querySelectorAll('.hits > li')].map((item) => item.dataset.id)"
 # In place of the browser's own: calls that wait until `ring`.
 TIMERS = "window.timers = []; window.setTimeout = (call, _, ...rest) => window.timers.push(() => call(...rest))"
 RING = "window.timers.splice(0).forEach((call) => call())"
@@ -53,7 +52,6 @@ class Shown:
 
     @contextmanager
     def asking(self, question, **place):
-        """The page with the hits of a question."""
         with self.at(q=question, **place) as page:
             page.wait(HAS_HITS)
             yield page
@@ -65,7 +63,7 @@ def slide(page, weight):
 
 
 def order(page):
-    return page.value(ORDER)
+    return page.value("[...document.querySelectorAll('.hits > li')].map((item) => item.dataset.id)")
 
 
 def hold(page, path):

@@ -36,7 +36,6 @@ class Spans:
         return json.dumps([json.loads(one.to_json()) for one in self.all()])
 
     def path(self, one):
-        """Names from the outermost span to this one."""
         by_id = {span.context.span_id: span for span in self.all()}
         names = [one.name]
         while one.parent is not None and one.parent.span_id in by_id:

@@ -34,11 +34,9 @@ class Pair:
         return address_of_both(self.standby, self.primary, **options)
 
     def stop_primary(self):
-        """Ends the primary as a crash does."""
         _crash(self._primary_folder)
 
     def stop_standby(self):
-        """Ends the standby as a crash does."""
         _crash(self._standby.folder)
 
     def start_standby(self):
@@ -60,10 +58,8 @@ class Pair:
 
     def conflicts(self):
         """How many searches the standby has ended for the primary's sake."""
-        counted = (
-            "SELECT confl_snapshot + confl_lock FROM pg_stat_database_conflicts WHERE datname = current_database()"
-        )
-        return ask(self.standby, counted)
+        counted = "SELECT confl_snapshot + confl_lock FROM pg_stat_database_conflicts"
+        return ask(self.standby, f"{counted} WHERE datname = current_database()")
 
 
 def _crash(folder):

@@ -40,23 +40,17 @@ def terms_of(number):
 CHUNKS = {keyword_id: terms_of(number) for number, keyword_id in enumerate(IDS)}
 
 
-def encode():
-    """The segment and the tombstone, as the code that runs makes them."""
-    builder = _core.SegmentBuilder()
-    for keyword_id, terms in CHUNKS.items():
-        builder.add_terms(keyword_id, terms)
-    return builder.finish(SEGMENT_ID), _core.encode_tombstone(TOMBSTONE_ID, _core.IdSet(np.array(DEAD)))
-
-
 def files():
     """The files by their names; what they hold is told from the texts, not from the bytes."""
-    segment, tombstone = encode()
-    blobs = {"header": segment.header, "tombstone": tombstone}
-    blobs |= {f"row-{number}": data for number, data in enumerate(segment.data)}
-    holding = {}
+    builder, holding = _core.SegmentBuilder(), {}
     for keyword_id, terms in CHUNKS.items():
+        builder.add_terms(keyword_id, terms)
         for term, frequency in Counter(terms).items():
             holding.setdefault(term, []).append((keyword_id, frequency))
+    segment = builder.finish(SEGMENT_ID)
+    tombstone = _core.encode_tombstone(TOMBSTONE_ID, _core.IdSet(np.array(DEAD)))
+    blobs = {"header": segment.header, "tombstone": tombstone}
+    blobs |= {f"row-{number}": data for number, data in enumerate(segment.data)}
     contents = {
         "segment_id": SEGMENT_ID.hex(),
         "tombstone_id": TOMBSTONE_ID.hex(),
@@ -65,10 +59,8 @@ def files():
         "lengths": [(keyword_id, len(terms)) for keyword_id, terms in CHUNKS.items()],
         "terms": dict(sorted(holding.items(), key=lambda entry: entry[0].encode())),
     }
-    lines = [
-        f'"{key}": {json.dumps(value, ensure_ascii=False, separators=(",", ":"))}' for key, value in contents.items()
-    ]
-    text = "{\n" + ",\n".join(lines) + "\n}\n"
+    values = (json.dumps(value, ensure_ascii=False, separators=(",", ":")) for value in contents.values())
+    text = "{\n" + ",\n".join(f'"{key}": {value}' for key, value in zip(contents, values, strict=True)) + "\n}\n"
     return {f"{name}.bin": blob for name, blob in blobs.items()} | {"contents.json": text.encode()}
 
 

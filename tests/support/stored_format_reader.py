@@ -38,8 +38,7 @@ class Content:
     """Bytes, read from front to back."""
 
     def __init__(self, data):
-        self.data = data
-        self.at = 0
+        self.data, self.at = data, 0
 
     def take(self, count):
         demand(count <= len(self.data) - self.at, "the content ends early")
@@ -83,9 +82,6 @@ class Bits:
             zeros += 1
         return zeros
 
-    def rice(self, k):
-        return (self.unary() << k) + self.number(k)
-
     def count(self):
         for zeros in range(16):
             if self.bit() == 1:
@@ -121,16 +117,14 @@ Code = dict[tuple[int, int], int]
 
 
 def read_code(content):
-    lengths = []
-    symbol = -1
+    lengths, symbol = [], -1
     for _ in range(content.varint()):
         byte = content.take(1)[0]
         distance, length = byte >> 4, byte & 15
         symbol += 1 + distance + (content.varint() if distance == 15 else 0)
         demand(symbol <= 255 and 1 <= length <= MAX_CODE_BITS, "a prefix code has impossible lengths")
         lengths.append((length, symbol))
-    code = {}
-    length_before = value = 0
+    code, length_before, value = {}, 0, 0
     for length, symbol in sorted(lengths):
         value <<= length - length_before
         demand(value < 2**length, "a prefix code has impossible lengths")
@@ -140,8 +134,7 @@ def read_code(content):
 
 
 def read_ids(content, most):
-    ranges = []
-    total = 0
+    ranges, total = [], 0
     for _ in range(content.varint()):
         gap = content.varint()
         first = ranges[-1][1] + 2 + gap if ranges else (gap >> 1) ^ -(gap & 1)
@@ -155,8 +148,6 @@ def read_ids(content, most):
 
 @dataclass(frozen=True)
 class Header:
-    """What a segment's header holds."""
-
     ids: list[int]
     postings: int
     lengths: list[int]
@@ -223,13 +214,14 @@ def read_short_list(bits, chunks):
     postings = []
     for _ in range(count):
         if postings:
-            ordinal = postings[-1][0] + 1 + bits.rice(width(chunks, count))
+            k = width(chunks, count)
+            ordinal = postings[-1][0] + 1 + (bits.unary() << k) + bits.number(k)
         else:
             ordinal = bits.number((chunks - 1).bit_length())
         postings.append((ordinal, 1 + (bits.count() if repeats else 0)))
     check_postings(postings, chunks)
     is_repeated = any(frequency > 1 for _, frequency in postings)
-    demand(is_repeated == (repeats == 1), "the repeats flag of a posting list contradicts its frequencies")
+    demand(is_repeated == repeats, "the repeats flag of a posting list contradicts its frequencies")
     return postings
 
 
@@ -270,14 +262,12 @@ def read_long_list(content, chunks):
 def read_ascending(content, count, limit):
     demand(count <= limit <= MAX_LIMIT, "more ascending numbers than their limit allows")
     bits = width(limit, count)
-    lows = []
+    lows, numbers = [], []
     for _ in range(count // 128):
         lows += read_block(content.take(16 * bits), bits)
     remainder = Bits(content.take((count % 128 * bits + 7) // 8))
     lows += [remainder.number(bits) for _ in range(count % 128)]
-    start = content.at
-    rests = Bits(content.rest())
-    numbers = []
+    start, rests = content.at, Bits(content.rest())
     for low in lows:
         gap = (rests.unary() << bits) + low
         numbers.append(numbers[-1] + 1 + gap if numbers else gap)
@@ -294,8 +284,7 @@ def read_block(block, bits):
 def read_segment(segment_id, header_blob, rows):
     """A whole segment: its rows as (key, data), by key."""
     header = read_header(segment_id, header_blob)
-    terms = {}
-    before = b""
+    terms, before = {}, b""
     for key, data in rows:
         for term, postings in read_row(segment_id, header, key, data):
             demand(term > before, "terms are not in ascending order")

@@ -5,10 +5,6 @@ import json
 import pyarrow.parquet
 
 
-async def _answer(collection, word):
-    return await collection.answer(f"{word} number3?")
-
-
 async def _stream(collection, word):
     return [event async for event in collection.answer_stream(f"{word} number3?")]
 
@@ -20,12 +16,8 @@ async def _page(collection, word):
 
 async def _dump(collection, folder):
     report = await collection.tables.dump(folder)
-    return [report.chunks, _dumped(folder)]
-
-
-def _dumped(folder):
     tables = {path.name: pyarrow.parquet.read_table(path).to_pylist() for path in folder.glob("*.parquet")}
-    return [tables, json.loads(next(folder.glob("*.json")).read_text(encoding="utf-8"))]
+    return [report.chunks, tables, *(json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json"))]
 
 
 def reads(folder):
@@ -56,7 +48,7 @@ def reads(folder):
         "why of a file": lambda c, word: c.why(f"{word}.md", word),
         "context": lambda c, word: c.context(word),
         "diverse context": lambda c, word: c.context(word, diversity=0.5),
-        "answer": _answer,
+        "answer": lambda c, word: c.answer(f"{word} number3?"),
         "streamed answer": _stream,
         "status": lambda c, _: c.status(),
         "exact status": lambda c, _: c.status(exact=True),
@@ -70,10 +62,6 @@ def reads(folder):
 
 def told(answer):
     """All that an answer tells, as text."""
-    values = getattr(answer, "__dict__", {})
-    parts = [repr(answer), repr(values)]
-    if isinstance(answer, (list, tuple)):
-        parts += [told(one) for one in answer]
-    if hasattr(answer, "to_dict"):
-        parts.append(repr(answer.to_dict()))
-    return " ".join(parts)
+    parts = map(told, answer) if isinstance(answer, (list, tuple)) else ()
+    as_dict = repr(answer.to_dict()) if hasattr(answer, "to_dict") else ""
+    return " ".join((repr(answer), repr(getattr(answer, "__dict__", {})), *parts, as_dict))

@@ -36,7 +36,6 @@ class Tenants:
         return execute(self.administrator, sql.SQL(statement).format(*map(sql.Identifier, names)))
 
     def make_role(self, name):
-        """A role that the login may take."""
         role = f"{name}_{self.login}"
         self.run("CREATE ROLE {} NOLOGIN", role)
         self.run("GRANT {} TO {}", role, self.login)

@@ -13,16 +13,7 @@ USER = "postgres"
 
 
 @contextmanager
-def throwaway_server(
-    tree,
-    place,
-    settings,
-    *,
-    parent=Path("/tmp"),  # noqa: S108 - a new folder is made in it
-    rules=(),
-    files=None,
-    primary=None,
-):
+def throwaway_server(tree, place, settings, *, parent=Path("/tmp"), rules=(), files=None, primary=None):  # noqa: S108
     """Runs a server until the end of the block.
 
     Args:
@@ -48,7 +39,11 @@ def throwaway_server(
             raise RuntimeError(f"{program}: {result.stdout}{result.stderr}{log.read_text() if log.exists() else ''}")
 
     try:
-        installed = _reachable(tree.resolve(), account, folder) / place
+        installed = tree.resolve() / place
+        try:
+            require_traversable(tree.resolve(), account)
+        except EmbeddedServerError:  # root's server runs as another account, which cannot get through
+            installed = shutil.copytree(tree, folder / "programs", symlinks=True) / place
         if account is not None:
             shutil.chown(folder, account.uid, account.gid)
         if primary is None:
@@ -73,12 +68,3 @@ def throwaway_server(
             run("pg_ctl", "-m", "immediate", "-w", "stop")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _reachable(tree, account, folder):
-    """The programs, or a copy where root's server, which runs as another account, cannot get through to them."""
-    try:
-        require_traversable(tree, account)
-    except EmbeddedServerError:
-        return shutil.copytree(tree, folder / "programs", symlinks=True)
-    return tree

@@ -57,7 +57,6 @@ def write_embedder(folder, **tokenizer_options):
 
 
 def change_weights(folder, change):
-    """Changes the weights of a model on disk in place."""
     weights = load_file(folder / "model.safetensors")
     change(weights)
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})

@@ -12,8 +12,6 @@ PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 END_TOKEN = "<|endoftext|>"  # noqa: S105 (not a password)
-CONTROL_TOKENS = [END_TOKEN, "<|im_start|>", "<|im_end|>"]
-PLAIN_TOKENS = ["<tool_call>", "</tool_call>", "<think>", "</think>", "<|fim_pad|>"]
 OTHER_LANGUAGES = """
 Die Größe der Straßen überrascht, übrigens auch im Süden. Où étaient les élèves ? À l'école, où ça ? El niño soñó.
 数据库 检索 系统 的 速度 很 快 检索数据库。データベースを検索する。데이터베이스를 검색합니다.
@@ -26,17 +24,12 @@ def byte_pairs(texts, added, end_token=END_TOKEN, start_token="", **training):
     """A tokenizer with every part of Qwen's, trained on texts; its post-processor adds the tokens, if any."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.NFC()
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(PATTERN), "isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
+    splits = pre_tokenizers.Split(Regex(PATTERN), "isolated")
+    in_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([splits, in_bytes])
     tokenizer.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    tokenizer.train_from_iterator(
-        texts, trainers.BpeTrainer(show_progress=False, initial_alphabet=alphabet, **training)
-    )
+    training |= {"show_progress": False, "initial_alphabet": pre_tokenizers.ByteLevel.alphabet()}
+    tokenizer.train_from_iterator(texts, trainers.BpeTrainer(**training))
     tokenizer.add_tokens([AddedToken(token, special=special, normalized=False) for token, special in added.items()])
     parts = [processors.ByteLevel(add_prefix_space=False, trim_offsets=False, use_regex=False)]
     if end_token is not None:
@@ -51,7 +44,8 @@ def byte_pairs(texts, added, end_token=END_TOKEN, start_token="", **training):
 def content(entries=1500):
     """A ``tokenizer.json`` with every part that Qwen's has."""
     texts = [OTHER_LANGUAGES] * 20 + list(pydoc_data.topics.topics.values())
-    added = dict.fromkeys(CONTROL_TOKENS, True) | dict.fromkeys(PLAIN_TOKENS, False)
+    added = dict.fromkeys((END_TOKEN, "<|im_start|>", "<|im_end|>"), True)
+    added |= dict.fromkeys(("<tool_call>", "</tool_call>", "<think>", "</think>", "<|fim_pad|>"), False)
     return byte_pairs(texts, added, vocab_size=entries).to_str().encode()
 
 
@@ -87,9 +81,8 @@ def word_piece_content():
 @functools.cache
 def spaced_content(entries=1500, *, across_spaces=False):
     """A ``tokenizer.json`` as Llama 2 has it: ``▁`` for spaces, and bytes for unknown characters."""
-    spaces = [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))  # noqa: S106 (no password)
-    tokenizer.normalizer = normalizers.Sequence(spaces)
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     if not across_spaces:
         tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never")
     trainer = trainers.BpeTrainer(vocab_size=entries, show_progress=False)
@@ -105,9 +98,8 @@ def spaced_content(entries=1500, *, across_spaces=False):
     single = [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
     pair = [*single, {"Sequence": {"id": "B", "type_id": 1}}]
     ends = {"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": tokens}
-    return json.dumps(
-        {**file, "pre_tokenizer": None, "added_tokens": named, "post_processor": ends}, ensure_ascii=False
-    ).encode()
+    file |= {"pre_tokenizer": None, "added_tokens": named, "post_processor": ends}
+    return json.dumps(file, ensure_ascii=False).encode()
 
 
 def edited(changes, base=None):
@@ -147,21 +139,8 @@ POOLS = [
     "\x00\x01\x1f\x7f\x80\x9f\ufffe\U000f0000\U0010ffff",
 ]
 WORDS = [
-    *(
-        "'s",
-        "'S",
-        "'\u017f",
-        "'re",
-        "'LL",
-        "'VE",
-        "'m",
-        "don't",
-        "it's",
-        "the",
-        " quick",
-        "Query:",
-        "    return None\n",
-    ),
+    *("'s", "'S", "'\u017f", "'re", "'LL", "'VE", "'m", "don't", "it's", "the", " quick", "Query:"),
+    "    return None\n",
     *("<|im_start|>", "<think>", "</think>", END_TOKEN, "<|fim_pad|>", "<|im_", "<<think>>", "e\u0301", "\r\n\r\n"),
     *("def f(x): # ", "https://example.org/a?b=c", "==========", "1,000.50", "café", "cafe\u0301"),
 ]

@@ -1,5 +1,7 @@
 """Two models whose vectors have the same length and mean different things, and what a collection holds of either."""
 
+from functools import partial
+
 import numpy as np
 
 from semlex.embedding.base import EmbedderIdentity
@@ -30,12 +32,7 @@ class OtherEmbedder(HashEmbedder):
         return super()._direction(f"{self._salt} {word}")
 
 
-def old_model():
-    return HashEmbedder(DIMENSIONS)
-
-
-def new_model():
-    return OtherEmbedder()
+old_model, new_model = partial(HashEmbedder, DIMENSIONS), OtherEmbedder
 
 
 def opened(url, model=None, **options):
@@ -44,7 +41,6 @@ def opened(url, model=None, **options):
 
 
 def vectors_of(url, version, collection=NAME):
-    """The vectors of a version by the id of their chunk."""
     rows = execute(url, f"SELECT chunk_id, embedding::text FROM semlex.{collection}_embedding_{version}")  # noqa: S608
     return {chunk_id: np.fromstring(text.strip("[]"), np.float32, sep=",") for chunk_id, text in rows}
 
@@ -71,7 +67,5 @@ def versions(url):
 
 def told(results):
     """What a search found, to be compared: ids and scores, rounded as sums of floats are."""
-    return [
-        (hit.id, *(None if score is None else round(score, 5) for score in (hit.vector_score, hit.fused_score)))
-        for hit in results
-    ]
+    scores = ((hit.id, hit.vector_score, hit.fused_score) for hit in results)
+    return [(name, *(None if one is None else round(one, 5) for one in both)) for name, *both in scores]

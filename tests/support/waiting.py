@@ -1,7 +1,8 @@
 """How tests wait: for a condition, on a lock that they hold, for a process that has stopped. Nothing else sleeps.
 
 A test that stops, kills or interrupts something first makes sure that it cannot come to its end meanwhile: it holds a
-lock (`held`) and waits until the other side asks for it (`until_waiting`), or lets it stop itself (`until_stopped`).
+lock (`held`) and waits until the other side asks for it (`until_waiting`), or lets it stop itself (`until_stopped` of a
+`Program`).
 """
 
 import asyncio
@@ -9,15 +10,13 @@ import inspect
 import time
 from contextlib import contextmanager
 
-import psutil
 import psycopg
 
 LIMIT = 120.0
 """Seconds after which what should happen has failed: far more than a busy machine needs."""
 PAUSE = 0.01
-WAITING = (
-    "SELECT query FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database() ORDER BY 1"
-)
+WAITING = """SELECT query FROM pg_stat_activity
+    WHERE wait_event_type = 'Lock' AND datname = current_database() ORDER BY 1"""
 
 
 def until(condition, what=""):
@@ -49,8 +48,6 @@ async def turns(count=10):
 
 
 class Rounds:
-    """Counts the rounds of the running event loop."""
-
     def __init__(self):
         self.number = 0
         self._count()
@@ -62,7 +59,6 @@ class Rounds:
 
 @contextmanager
 def held(url, table, mode="ACCESS EXCLUSIVE"):
-    """Locks a table while the block runs; whoever needs it waits."""
     with psycopg.connect(url) as connection:
         connection.execute(f"LOCK TABLE {table} IN {mode} MODE")
         yield connection
@@ -70,24 +66,15 @@ def held(url, table, mode="ACCESS EXCLUSIVE"):
 
 
 def waiting_statements(connection):
-    """What waits for a lock in a connection's database."""
     # Not prepared, as poolers do not like that. Without the first, a transaction never sees a session that came later.
     connection.execute("SELECT pg_stat_clear_snapshot()", prepare=False)
-    rows = connection.execute(WAITING, prepare=False)
-    return [query for (query,) in rows]
+    return [query for (query,) in connection.execute(WAITING, prepare=False)]
 
 
 def waiting(connection):
-    """How many sessions of a connection's database wait for a lock."""
     return len(waiting_statements(connection))
 
 
 def until_waiting(connection, count=1):
     """Waits until at least so many sessions of the database wait for a lock."""
     until(lambda: waiting(connection) >= count, f"{count} sessions that wait for a lock")
-
-
-def until_stopped(pid):
-    """Waits until a process has stopped (SIGSTOP), which it does at a point that it knows itself."""
-    process = psutil.Process(pid)
-    until(lambda: process.status() == psutil.STATUS_STOPPED, f"process {pid} stopped")

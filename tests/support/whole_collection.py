@@ -15,12 +15,10 @@ QUESTIONS = {"key shutter zenith": "hybrid", "a vault": "vector", "ship banana":
 
 
 def count_faults(connection, collection):
-    """Faults that a collection has, with how often."""
     return proving.count_faults(connection, Names("semlex", collection))
 
 
 def is_made(connection, collection):
-    """Whether the tables of a collection are there, those of its vectors included."""
     return proving.is_made(connection, Names("semlex", collection))
 
 
@@ -37,14 +35,10 @@ def rows_of(connection, collection):
 
 
 def indexes_of(connection, collection):
-    """Name of an index -> whether it was built to its end."""
-    cursor = connection.execute(
-        "SELECT substr(i.relname, length(%(prefix)s) + 1), x.indisvalid AND x.indisready FROM pg_index AS x "
-        "JOIN pg_class AS i ON i.oid = x.indexrelid JOIN pg_namespace AS n ON n.oid = i.relnamespace "
-        "WHERE n.nspname = 'semlex' AND starts_with(i.relname, %(prefix)s)",
-        {"prefix": f"{collection}_"},
-    )
-    return dict(cursor.fetchall())
+    query = """SELECT substr(relname, length(%(prefix)s) + 1), indisvalid AND indisready
+        FROM pg_index JOIN pg_class AS i ON i.oid = indexrelid
+        WHERE relnamespace = to_regnamespace('semlex') AND starts_with(relname, %(prefix)s)"""
+    return dict(connection.execute(query, {"prefix": f"{collection}_"}).fetchall())
 
 
 def answers(store):
@@ -61,8 +55,7 @@ def answers(store):
 def check_searches(url, collection, store, folder, chance):
     """Searches work: a word of one section is found where that is stored, and nowhere else."""
     with psycopg.connect(url) as connection:
-        documents = rows_of(connection, collection)["document"]
-    stored = Counter(document["content_hash"] for document in documents)
+        stored = Counter(document["content_hash"] for document in rows_of(connection, collection)["document"])
     for word, text in chance.sample(sorted(folder.words.items()), 6):
         hits = store.search(word, 10, mode="keyword")
         assert len(hits) == stored[text]

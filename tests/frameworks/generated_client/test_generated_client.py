@@ -37,18 +37,12 @@ def test_a_generated_client_searches_and_its_hits_have_types(database_url, tmp_p
         client.collection(COLLECTION).add_documents([Document("A key is rotated.", {"year": 2020}, "keys")])
     openapi = create_app(source=FixedSettings(settings_for())).openapi()
     (tmp_path / "openapi.json").write_text(json.dumps(openapi), encoding="utf-8")
-    paths = ["--path", "openapi.json", "--output-path", "generated", "--meta", "none"]
-    generated = subprocess.run(
-        [GENERATOR / "openapi-python-client", "generate", *paths],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [GENERATOR / "openapi-python-client", "generate", "--path", "openapi.json", "--output-path", "generated"]
+    given = {"cwd": tmp_path, "capture_output": True, "text": True}
+    generated = subprocess.run([*command, "--meta", "none"], check=False, **given)
     assert generated.returncode == 0, generated.stdout + generated.stderr
     assert "unable to parse" not in generated.stdout.lower(), generated.stdout
     with in_a_thread(database_url, rate=0) as (host, port):
         command = [GENERATOR / "python", "-c", SEARCH, f"http://{host}:{port}"]
-        searched = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert searched.stderr == ""
-    assert searched.stdout == "keys A key is rotated. 1 2020 True None\n"
+        searched = subprocess.run(command, check=False, **given)
+    assert (searched.stdout, searched.stderr) == ("keys A key is rotated. 1 2020 True None\n", "")

@@ -41,13 +41,12 @@ class WordTextEmbedder:
         return {"embedding": embedded(text)}
 
 
-DOCUMENTS = [
-    Document(content="Lions live in the grass. They hunt at dusk. A lion may sleep all day.", meta={"kind": "cat"}),
-    Document(
-        content="Eagles rule the sky. An eagle can hunt a hare in the grass.", meta={"kind": "bird", "year": 2010}
-    ),
-    Document(content="Owls hunt by night. An owl will sleep all day.", meta={"kind": "bird", "year": 2020}),
-]
+TEXTS = {
+    "Lions live in the grass. They hunt at dusk. A lion may sleep all day.": {"kind": "cat"},
+    "Eagles rule the sky. An eagle can hunt a hare in the grass.": {"kind": "bird", "year": 2010},
+    "Owls hunt by night. An owl will sleep all day.": {"kind": "bird", "year": 2020},
+}
+DOCUMENTS = [Document(content=text, meta=meta) for text, meta in TEXTS.items()]
 
 
 def piped(connections, **components):
@@ -97,9 +96,7 @@ async def test_the_program_says_the_same_with_both_stores_and_a_pipeline_awaits(
     assert "Owls hunt by night." in expected["prompt"]
     assert run(document_store, SemlexEmbeddingRetriever(document_store)) == expected
     retriever = SemlexHybridRetriever(document_store, top_k=1)
-    pipeline = piped(
-        {"embedder.embedding": "retriever.query_embedding"}, embedder=WordTextEmbedder(), retriever=retriever
-    )
-    question = "eagle sky"
-    found = await pipeline.run_async({"embedder": {"text": question}, "retriever": {"query": question}})
+    parts = {"embedder": WordTextEmbedder(), "retriever": retriever}
+    pipeline = piped({"embedder.embedding": "retriever.query_embedding"}, **parts)
+    found = await pipeline.run_async({"embedder": {"text": "eagle sky"}, "retriever": {"query": "eagle sky"}})
     assert found["retriever"]["documents"][0].content == "Eagles rule the sky."

@@ -6,29 +6,8 @@ import numpy as np
 import pytest
 from haystack import Document
 from haystack.document_stores.errors import DuplicateDocumentError
-from haystack.testing.document_store import (
-    CountDocumentsByFilterTest,
-    CountUniqueMetadataByFilterTest,
-    DocumentStoreBaseExtendedTests,
-    GetMetadataFieldMinMaxTest,
-    GetMetadataFieldsInfoTest,
-    GetMetadataFieldUniqueValuesTest,
-    create_filterable_docs,
-)
-from haystack.testing.document_store_async import (
-    CountDocumentsAsyncTest,
-    CountDocumentsByFilterAsyncTest,
-    CountUniqueMetadataByFilterAsyncTest,
-    DeleteAllAsyncTest,
-    DeleteByFilterAsyncTest,
-    DeleteDocumentsAsyncTest,
-    FilterDocumentsAsyncTest,
-    GetMetadataFieldMinMaxAsyncTest,
-    GetMetadataFieldsInfoAsyncTest,
-    GetMetadataFieldUniqueValuesAsyncTest,
-    UpdateByFilterAsyncTest,
-    WriteDocumentsAsyncTest,
-)
+from haystack.testing import document_store as suite
+from haystack.testing import document_store_async as async_suite
 
 
 class FloatEmbeddings:
@@ -38,18 +17,18 @@ class FloatEmbeddings:
     def filterable_docs(self):
         return [
             one if one.embedding is None else replace(one, embedding=np.float32(one.embedding).tolist())
-            for one in create_filterable_docs()
+            for one in suite.create_filterable_docs()
         ]
 
 
+EXTENDED = ("CountDocumentsByFilter", "CountUniqueMetadataByFilter")
+EXTENDED += ("GetMetadataFieldsInfo", "GetMetadataFieldMinMax", "GetMetadataFieldUniqueValues")
+BASE = ("CountDocuments", "DeleteAll", "DeleteByFilter", "DeleteDocuments")
+BASE += ("FilterDocuments", "UpdateByFilter", "WriteDocuments")
+
+
 class TestDocumentStore(
-    FloatEmbeddings,
-    CountDocumentsByFilterTest,
-    CountUniqueMetadataByFilterTest,
-    GetMetadataFieldsInfoTest,
-    GetMetadataFieldMinMaxTest,
-    GetMetadataFieldUniqueValuesTest,
-    DocumentStoreBaseExtendedTests,
+    FloatEmbeddings, *(getattr(suite, f"{one}Test") for one in EXTENDED), suite.DocumentStoreBaseExtendedTests
 ):
     @pytest.fixture
     def document_store(self, document_store):
@@ -64,23 +43,8 @@ class TestDocumentStore(
         assert document_store.filter_documents() == [document]
 
 
-class TestAsyncDocumentStore(
-    FloatEmbeddings,
-    CountDocumentsAsyncTest,
-    CountDocumentsByFilterAsyncTest,
-    CountUniqueMetadataByFilterAsyncTest,
-    DeleteAllAsyncTest,
-    DeleteByFilterAsyncTest,
-    DeleteDocumentsAsyncTest,
-    FilterDocumentsAsyncTest,
-    GetMetadataFieldMinMaxAsyncTest,
-    GetMetadataFieldsInfoAsyncTest,
-    GetMetadataFieldUniqueValuesAsyncTest,
-    UpdateByFilterAsyncTest,
-    WriteDocumentsAsyncTest,
-):
+class TestAsyncDocumentStore(FloatEmbeddings, *(getattr(async_suite, f"{one}AsyncTest") for one in (*EXTENDED, *BASE))):
     async def test_write_documents_async(self, document_store):
-        """As above."""
         document = Document(content="test doc")
         assert await document_store.write_documents_async([document]) == 1
         with pytest.raises(DuplicateDocumentError):

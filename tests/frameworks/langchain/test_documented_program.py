@@ -52,34 +52,29 @@ async def checked_run(make_store, embeddings):
     splits = splitter.split_documents(PAGES)
     assert len(splits) == 6
     vector_store = make_store(splits, embeddings)
-
     nearest = vector_store.similarity_search("after how many days is a key rotated?", k=2)
     assert nearest[0].page_content == ANSWERS[0]
     scored = await vector_store.asimilarity_search_with_score("when are backups written?", k=3)
     assert scored[0][1] > scored[-1][1]
     by_vector = vector_store.similarity_search_by_vector(embeddings.embed_query("backups written every night"), k=1)
     assert by_vector[0].metadata["source"] == "backups.md"
-
     retriever = vector_store.as_retriever(search_type="similarity", search_kwargs={"k": 1})
     batch = await retriever.abatch(["a lost key is revoked", "backups are written when?"])
     assert [one[0].metadata["source"] for one in batch] == ["keys.md", "backups.md"]
     prompt = ChatPromptTemplate.from_template("Answer from this alone.\nQuestion: {question}\nContext:\n{context}")
     texts = RunnableLambda(lambda documents: "\n".join(document.page_content for document in documents))
     chain = {"context": retriever | texts, "question": RunnablePassthrough()} | prompt | FirstLine() | StrOutputParser()
-    answers = chain.batch(["after how many days is a key rotated?", "where are backups kept for thirty days?"])
-    assert answers == ANSWERS
+    assert chain.batch(["after how many days is a key rotated?", "where are backups kept for thirty days?"]) == ANSWERS
     streamed = "".join([part async for part in chain.astream("somebody restores one once a month")])
     assert streamed.startswith("Once a month")
     diverse = vector_store.as_retriever(search_type="mmr", search_kwargs={"k": 2, "fetch_k": 6}).invoke("key rotated")
     assert len(diverse) == 2
-
     ids = vector_store.add_documents([Document(page_content="a key of brass", metadata={"year": 1999})], ids=["brass"])
     assert seen(vector_store.get_by_ids(ids)) == [("a key of brass", {"year": 1999})]
     vector_store.delete(ids)
     left = vector_store.similarity_search("a key of brass", k=10)
     assert len(left) == len(splits)
-    for page in PAGES:
-        assert set(page.metadata) == {"source", "year"}
+    assert all(set(page.metadata) == {"source", "year"} for page in PAGES)
     return streamed, seen(by_vector), [seen(one) for one in batch], dict(seen(left))
 
 

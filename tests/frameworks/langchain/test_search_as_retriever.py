@@ -62,8 +62,6 @@ async def test_async_calls_answer_as_the_others_and_in_a_loop(collection, databa
 
 
 class Heard(BaseCallbackHandler):
-    """Notes what LangChain tells of retrievers."""
-
     def __init__(self):
         self.told = []
 
@@ -76,8 +74,7 @@ class Heard(BaseCallbackHandler):
 
 def test_errors_come_through_and_callbacks_are_told(collection, database_url):
     heard = Heard()
-    parts = {"context": SemlexRetriever(collection=collection), "question": RunnablePassthrough()}
-    chain = parts | RunnablePassthrough()
+    chain = {"context": SemlexRetriever(collection=collection)} | RunnablePassthrough()
     assert ids(chain.invoke("banana", {"callbacks": [heard]})["context"]) == ["banana"]
     with connect_sync(database_url, "none") as client:
         missing = SemlexRetriever(collection=client.collection("missing", create=False))
@@ -100,9 +97,9 @@ class Broken:
 def test_a_compressor_orders_keeps_its_input_and_refuses_what_it_cannot_use():
     documents = [Document(page_content=text, id=one, metadata={"n": 1}) for one, text in TEXTS.items()]
     compressor = SemlexReranker(reranker=TermOverlapReranker(), top_n=2)
-    found = compressor.compress_documents(documents, "vault keys")
-    assert found == [documents[1], documents[0]]
-    assert asyncio.run(compressor.acompress_documents(documents, "vault keys")) == found
+    expected = [documents[1], documents[0]]
+    assert compressor.compress_documents(documents, "vault keys") == expected
+    assert asyncio.run(compressor.acompress_documents(documents, "vault keys")) == expected
     assert compressor.compress_documents([], "vault keys") == []
     named = SemlexReranker(reranker="term-overlap", score_key="rerank_score")
     scored = named.compress_documents(documents, "vault keys")

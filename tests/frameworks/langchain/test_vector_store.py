@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from langchain_core.documents import Document
 from langchain_core.indexing import InMemoryRecordManager, aindex, index
 
-from semlex import Collection, SyncCollection, TermOverlapReranker, connect, connect_sync
+from semlex import TermOverlapReranker, connect, connect_sync
 from semlex.errors import ConfigurationError, EmbeddingsMissingError, ModelError, ModelMismatchError, ValidationError
 from semlex.integrations.langchain import LangChainEmbedder, SemlexVectorStore
 from tests.frameworks.langchain.word_embeddings import WordEmbeddings
@@ -117,10 +117,9 @@ def test_an_empty_store_has_nothing(database_url, embedding):
     vector = WordEmbeddings().embed_query("keys")
     with SemlexVectorStore(embedding, db_url=database_url, **model) as store:
         for options in ({}, {"mode": "keyword"}, *([{"mode": "vector"}] if embedding else [])):
-            assert store.similarity_search("keys", **options) == []
+            for kind in ("", "_with_score", "_with_relevance_scores"):
+                assert getattr(store, f"similarity_search{kind}")("keys", **options) == [], (kind, options)
             assert asyncio.run(store.asimilarity_search("keys", **options)) == []
-            assert store.similarity_search_with_score("keys", **options) == []
-            assert store.similarity_search_with_relevance_scores("keys", **options) == []
         assert store.similarity_search_by_vector(vector) == []
         assert asyncio.run(store.asimilarity_search_by_vector(vector)) == []
         assert store.max_marginal_relevance_search("keys") == []
@@ -128,8 +127,6 @@ def test_an_empty_store_has_nothing(database_url, embedding):
 
 
 class Broken:
-    """A reranker that fails."""
-
     identity = "broken"
 
     def score(self, query, texts):
@@ -163,13 +160,11 @@ def test_scores_order_the_answer_and_relevance_is_the_cosine(store):
     assert [one.id for one, _ in relevant] == [hit.id for hit in hits]
     assert [score for _, score in relevant] == [max(0.0, hit.vector_score or 0.0) for hit in hits]
     assert relevant[0][1] > relevant[-1][1]
-    threshold = relevant[1][1]
-    options = {"score_threshold": threshold, "k": 4}
+    options = {"score_threshold": relevant[1][1], "k": 4}
     retriever = store.as_retriever(search_type="similarity_score_threshold", search_kwargs=options)
-    above = [one.id for one, score in relevant if score >= threshold]
+    above = [one.id for one, score in relevant if score >= relevant[1][1]]
     assert [one.id for one in retriever.invoke("keys rotated")] == above
-    select = store._select_relevance_score_fn()
-    assert [select(score) for score in (-0.5, 0.25, 0.5, 7.0)] == [0.0, 0.25, 0.5, 1.0]
+    assert [*map(store._select_relevance_score_fn(), (-0.5, 0.25, 0.5, 7.0))] == [0.0, 0.25, 0.5, 1.0]
     # It needs something to go by.
     with pytest.raises(EmbeddingsMissingError, match="similarity_search_with_score"):
         store.similarity_search_with_relevance_scores("keys", mode="keyword")
@@ -200,10 +195,9 @@ def test_marginal_relevance_prefers_what_is_unlike(store):
 
 def test_a_document_without_an_id_is_stored_once(store):
     mixed = [Document(page_content="new", id="own"), Document(page_content="new")]
-    first = store.add_documents(mixed)
-    assert first[0] == "own"
-    assert first[1] not in ("", "own")
-    assert store.add_documents(mixed) == first
+    own, made = store.add_documents(mixed)
+    assert own == "own" != made != ""
+    assert store.add_documents(mixed) == [own, made]
     assert store.collection.count() == len(TEXTS) + 2
 
 
@@ -228,25 +222,24 @@ def test_the_model_is_stored_with_the_collection(store, database_url, caplog):
     assert LangChainEmbedder(WordEmbeddings(), name="words").identity.model == "langchain:words"
 
 
+DOCUMENTS = [Document(page_content=text, id=one) for text, one in zip(TEXTS, IDS, strict=True)]
+
+
 def test_semlex_s_own_model(database_url):
-    documents = [Document(page_content=text, id=one) for text, one in zip(TEXTS, IDS, strict=True)]
-    with SemlexVectorStore.from_documents(documents, None, db_url=database_url) as store:
+    with SemlexVectorStore.from_documents(DOCUMENTS, None, db_url=database_url) as store:
         assert store.embeddings is None
         assert store.similarity_search("yellow fruit", 1)[0].id == "banana"
         assert store.as_retriever().tags == ["SemlexVectorStore"]
 
 
 async def test_a_store_and_a_collection_of_a_loop(database_url):
-    documents = [Document(page_content=text) for text in TEXTS]
-    store = await SemlexVectorStore.afrom_documents(documents, WordEmbeddings(), db_url=database_url)
+    store = await SemlexVectorStore.afrom_documents(DOCUMENTS, WordEmbeddings(), db_url=database_url)
     try:
-        assert [one.page_content for one in await store.asimilarity_search("banana", 1)] == [TEXTS[3]]
+        assert await store.asimilarity_search("banana", 1) == [DOCUMENTS[3]]
     finally:
         await asyncio.to_thread(store.close)
     async with connect(database_url, LangChainEmbedder(WordEmbeddings())) as client:
-        collection = client.collection("own")
-        assert isinstance(collection, Collection)
-        store = SemlexVectorStore(collection=collection)
+        store = SemlexVectorStore(collection=client.collection("own"))
         await store.aadd_texts(TEXTS, ids=IDS)
         assert [one.id for one in await store.asimilarity_search("banana", 1)] == ["banana"]
         with pytest.raises(ConfigurationError, match="connect_sync"):
@@ -256,7 +249,6 @@ async def test_a_store_and_a_collection_of_a_loop(database_url):
 def test_a_collection_that_is_given_stays_open(database_url):
     with connect_sync(database_url, "none") as client:
         collection = client.collection("own")
-        assert isinstance(collection, SyncCollection)
         with SemlexVectorStore(collection=collection) as store:
             store.add_texts(TEXTS, ids=IDS)
         assert collection.count() == len(TEXTS)
@@ -268,23 +260,20 @@ def test_a_collection_that_is_given_stays_open(database_url):
 
 
 def test_errors_come_through_and_a_failed_beginning_leaves_nothing_open(store, database_url):
-    with pytest.raises(ValidationError, match="NUL"):
-        store.add_texts(["good", "bad\0"], ids=["good", "bad"])
+    other = {"db_url": database_url, "collection": "other"}
+    for error, message, wrong in (
+        (ValidationError, "NUL", lambda: store.add_texts(["good", "bad\0"], ids=["good", "bad"])),
+        (ValidationError, "ids", lambda: store.add_texts(["a", "b"], ids=["1"])),
+        (ValidationError, "metadata key 'when'", lambda: store.add_texts(["a"], [{"when": object()}])),
+        (ConfigurationError, "drop the collection", store.delete),
+        (TypeError, "fetch", lambda: store.similarity_search("keys", fetch=3)),
+        (ValidationError, "top_k", lambda: store.similarity_search("keys", k=0)),
+        (ValidationError, None, lambda: SemlexVectorStore.from_texts(["\0"], WordEmbeddings(), **other)),
+        (ValidationError, None, lambda: asyncio.run(SemlexVectorStore.afrom_texts(["\0"], WordEmbeddings(), **other))),
+    ):
+        with pytest.raises(error, match=message):
+            wrong()
     assert store.get_by_ids(["good"]) == []
-    with pytest.raises(ValidationError, match="ids"):
-        store.add_texts(["a", "b"], ids=["1"])
-    with pytest.raises(ValidationError, match="metadata key 'when'"):
-        store.add_texts(["a"], [{"when": object()}])
-    with pytest.raises(ConfigurationError, match="drop the collection"):
-        store.delete()
-    with pytest.raises(TypeError, match="fetch"):
-        store.similarity_search("keys", fetch=3)
-    with pytest.raises(ValidationError, match="top_k"):
-        store.similarity_search("keys", k=0)
-    with pytest.raises(ValidationError):
-        SemlexVectorStore.from_texts(["\0"], WordEmbeddings(), db_url=database_url, collection="other")
-    with pytest.raises(ValidationError):
-        asyncio.run(SemlexVectorStore.afrom_texts(["\0"], WordEmbeddings(), db_url=database_url, collection="other"))
 
 
 class Ragged(WordEmbeddings):

@@ -3,7 +3,6 @@
 import pytest
 from llama_index.core import Document, StorageContext, VectorStoreIndex
 from llama_index.core.base.embeddings.base import BaseEmbedding
-from llama_index.core.indices.vector_store.retrievers import VectorIndexRetriever
 from llama_index.core.llms import MockLLM
 from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.query_engine import RetrieverQueryEngine
@@ -32,52 +31,38 @@ class WordEmbedding(BaseEmbedding):
         return self._get_text_embedding(query)
 
 
+LIONS = "Lions live in the grass. They hunt at dusk. A lion may sleep for twenty hours a day."
+EAGLES = "Eagles rule the sky. An eagle can see a hare from a mile away, and hunt it in the grass."
+OWLS = "Owls hunt by night. An owl will sleep through the day."
 DOCUMENTS = [
-    Document(
-        doc_id="lions",
-        text="Lions live in the grass. They hunt at dusk. A lion may sleep for twenty hours a day.",
-        metadata={"kind": "cat", "year": 1999},
-        excluded_llm_metadata_keys=["year"],
-    ),
-    Document(
-        doc_id="eagles",
-        text="Eagles rule the sky. An eagle can see a hare from a mile away, and hunt it in the grass.",
-        metadata={"kind": "bird", "year": 2010},
-    ),
-    Document(
-        doc_id="owls",
-        text="Owls hunt by night. An owl will sleep through the day.",
-        metadata={"kind": "bird", "year": 2020},
-    ),
+    Document(doc_id=name, text=text, metadata={"kind": kind, "year": year}, excluded_llm_metadata_keys=hidden)
+    for name, text, kind, year, hidden in (
+        ("lions", LIONS, "cat", 1999, ["year"]),
+        ("eagles", EAGLES, "bird", 2010, []),
+        ("owls", OWLS, "bird", 2020, []),
+    )
 ]
 
 
 def run(vector_store):
     """Does what a user does, and says what came of it."""
-    index = VectorStoreIndex.from_documents(
-        DOCUMENTS,
-        storage_context=StorageContext.from_defaults(vector_store=vector_store),
-        embed_model=WordEmbedding(),
-        transformations=[SentenceSplitter(chunk_size=48, chunk_overlap=0)],
-    )
+    storage = StorageContext.from_defaults(vector_store=vector_store)
+    parts = {"embed_model": WordEmbedding(), "transformations": [SentenceSplitter(chunk_size=48, chunk_overlap=0)]}
+    index = VectorStoreIndex.from_documents(DOCUMENTS, storage, **parts)
     said = {}
-
     response = index.as_query_engine(llm=MockLLM(), similarity_top_k=1).query("Which lion lives in the grass?")
     said["answer"] = str(response)
     said["sources"] = [
         (one.node.ref_doc_id, one.node.metadata, one.node.excluded_llm_metadata_keys, one.node.get_content())
         for one in response.source_nodes
     ]
-
     nodes = index.as_retriever(similarity_top_k=3).retrieve("owl night sleep")
     said["retrieved"] = [(one.node.ref_doc_id, round(one.score or 0.0, 5)) for one in nodes]
     said["positions"] = [(one.node.start_char_idx, one.node.end_char_idx) for one in nodes]
-
     early = MetadataFilter(key="year", value=2015, operator=FilterOperator.LT)
     birds = MetadataFilters(filters=[MetadataFilter(key="kind", value="bird"), early])
     found = index.as_retriever(similarity_top_k=5, filters=birds).retrieve("lion grass")
     said["filtered"] = sorted(one.node.get_content() for one in found)
-
     index.delete_ref_doc("lions")
     index.insert(Document(doc_id="cubs", text="A lion cub will sleep in the grass.", metadata={"kind": "cat"}))
     found = index.as_retriever(similarity_top_k=1).retrieve("lion grass")
@@ -94,13 +79,8 @@ def test_the_program_says_the_same_with_both_stores_and_its_index_is_found_again
         store = SemlexVectorStore(later.collection("essays"))
         index = VectorStoreIndex.from_vector_store(store, embed_model=WordEmbedding())
         assert index.as_retriever(similarity_top_k=1).retrieve("owl night")[0].node.ref_doc_id == "owls"
-        hybrid = index.as_retriever(
-            vector_store_query_mode="hybrid",
-            alpha=0.3,
-            similarity_top_k=2,
-            vector_store_kwargs={"tuning": {"candidates": 50}},
-        )
-        assert isinstance(hybrid, VectorIndexRetriever)
+        options = {"alpha": 0.3, "similarity_top_k": 2, "vector_store_kwargs": {"tuning": {"candidates": 50}}}
+        hybrid = index.as_retriever(vector_store_query_mode="hybrid", **options)
         assert hybrid.retrieve("cub")[0].node.ref_doc_id == "cubs"
         words = index.as_retriever(vector_store_query_mode="text_search", similarity_top_k=2)
         assert [one.node.ref_doc_id for one in words.retrieve("cub")] == ["cubs"]
@@ -152,6 +132,5 @@ def test_files_that_semlex_has_read_say_where_they_stand(database_url, tmp_path)
         collection = client.collection("handbook")
         collection.index(tmp_path, source="docs")
         found = SemlexRetriever(collection).retrieve("how are keys rotated?")
-    assert found[0].node.metadata["source_document"] == "keys.md"
-    assert found[0].node.metadata["heading_path"] == ["Keys"]
-    assert found[0].node.metadata["line"] == 1
+    expected = {"source_document": "keys.md", "heading_path": ["Keys"], "line": 1}
+    assert {name: found[0].node.metadata[name] for name in expected} == expected

@@ -20,27 +20,18 @@ METADATA = [
     {"large": 2**53 + 1, "tiny": 5e-324, "quote": "'\"\\", "": "an empty key"},
 ]
 TABLES = {
-    "langchain_postgres": {"new_docs": ("new_docs", "embedding"), "old docs": ("langchain_pg_embedding", "embedding")},
-    "llama_index": {"Nodes": ("data_nodes", "embedding"), "halves": ("data_halves", "embedding")},
-    "haystack": {
-        "documents_vector": ("documents_vector", "embedding"),
-        "documents_halfvec": ("documents_halfvec", "embedding"),
-    },
+    "langchain_postgres": {"new_docs": "new_docs", "old docs": "langchain_pg_embedding"},
+    "llama_index": {"Nodes": "data_nodes", "halves": "data_halves"},
+    "haystack": {"documents_vector": "documents_vector", "documents_halfvec": "documents_halfvec"},
 }
 
 
 def rows(seed):
     random = np.random.default_rng(seed)
     vectors = random.normal(size=(ROWS, DIMENSIONS)).astype(np.float32).tolist()
-    return [
-        (
-            str(uuid.UUID(bytes=random.bytes(16))),
-            f"Row {number} is about apples, {'Äpfel' * (number % 3)} and 🍏\n\n\ttabs",
-            METADATA[number % len(METADATA)],
-            vectors[number],
-        )
-        for number in range(ROWS)
-    ]
+    ids = (str(uuid.UUID(bytes=random.bytes(16))) for _ in vectors)
+    texts = (f"Row {n} is about apples, {'Äpfel' * (n % 3)} and 🍏\n\n\ttabs" for n in range(ROWS))
+    return list(zip(ids, texts, METADATA * (ROWS // len(METADATA)), vectors, strict=True))
 
 
 @pytest.mark.parametrize("library", TABLES)
@@ -50,10 +41,9 @@ def test_what_a_library_has_filled_is_kept(database_url, tmp_path, library):
     file.write_text(json.dumps(given), encoding="utf-8")
     server = conninfo_to_dict(database_url)
     address = f"{server['user']}@/{server['dbname']}?host={server['host']}&port={server['port']}"
-    said = json.loads(output_of(library, PROGRAMS / f"fill_{library}.py", address, file))
+    said = json.loads(output_of(library, PROGRAMS / "fill_tables.py", library, address, file))
     assert said.keys() == TABLES[library].keys()
     for name, documents in said.items():
-        table, column = TABLES[library][name]
         with SyncRetriever(database_url, "none", None, use_reranking=False, collection="moved") as moved:
             report = moved.tables.import_table(name)
             for number in (0, 7):
@@ -73,9 +63,7 @@ def test_what_a_library_has_filled_is_kept(database_url, tmp_path, library):
         assert told == {one: row[:2] for one, row in stored.items() if one in told}
         assert {row[0]: row[1] for row in given} == {one: row[0] for one, row in stored.items()}
         with psycopg.connect(database_url) as connection:
-            vectors = psycopg.sql.SQL("SELECT vector_send({}::vector) FROM {} WHERE {} IS NOT NULL").format(
-                *(psycopg.sql.Identifier(one) for one in (column, table, column))
-            )
+            vectors = f"SELECT vector_send(embedding::vector) FROM {TABLES[library][name]} WHERE embedding IS NOT NULL"  # noqa: S608
             kept = sorted(row[2] for row in stored.values())
             assert set(kept) <= {vector for (vector,) in connection.execute(vectors)}
         kind = np.float32 if report.vector_type == "vector" else np.float16

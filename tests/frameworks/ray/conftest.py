@@ -17,23 +17,14 @@ import ray.data
 
 from tests.support.folders import TEMPORARY
 
-WORKERS = 4
-STORE_BYTES = 128 * 1024 * 1024
-
 
 @pytest.fixture(scope="session", autouse=True)
 def cluster():
     """The address of that Ray, for programs beside the tests."""
     folder = Path(tempfile.mkdtemp(prefix="semlex-ray-", dir=TEMPORARY))  # a socket's path must be short
     try:
-        ray.init(
-            num_cpus=WORKERS,
-            include_dashboard=False,
-            log_to_driver=False,
-            object_store_memory=STORE_BYTES,
-            _node_ip_address="127.0.0.1",
-            _temp_dir=str(folder),
-        )
+        quiet = {"include_dashboard": False, "log_to_driver": False, "_node_ip_address": "127.0.0.1"}
+        ray.init(num_cpus=4, object_store_memory=128 << 20, _temp_dir=str(folder), **quiet)
         yield ray.get_runtime_context().gcs_address
     finally:
         ray.shutdown()

@@ -18,7 +18,6 @@ def text_of(number):
 
 
 def load(url, folder, rows):
-    """Embeds and stores rows that are not stored yet."""
     sink = MortalSink(url, "killed", folder)
     items = [{"id": f"row-{number}", "text": text_of(number), "number": number} for number in range(rows)]
     dataset = ray.data.from_items(items, override_num_blocks=BLOCKS)

@@ -17,7 +17,6 @@ DRIVER = "driver"  # holds the process id of the driver
 
 
 def vectors_of(texts):
-    """Vectors that follow from the texts alone."""
     made = np.array([np.frombuffer(text.encode().ljust(DIMENSIONS)[-DIMENSIONS:], np.uint8) for text in texts])
     return made.reshape(-1, DIMENSIONS).astype(np.float32)
 
@@ -42,10 +41,7 @@ class Deaths:
                 planned.unlink()
             except FileNotFoundError:  # another worker has taken it
                 continue
-            if place.startswith(DRIVER):
-                os.kill(int((self.folder / DRIVER).read_text()), signal.SIGKILL)
-            else:
-                os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(int((self.folder / DRIVER).read_text()) if place == DRIVER else os.getpid(), signal.SIGKILL)
             return
 
 
@@ -58,21 +54,19 @@ def is_stored(url, text):
 
         def earlier_rows():
             try:
-                found = connection.execute("SELECT count(*) FROM semlex.killed_chunk WHERE chunk_text < %s", [text])
+                found = connection.execute("SELECT FROM semlex.killed_chunk WHERE chunk_text < %s LIMIT 1", [text])
             except psycopg.errors.UndefinedTable:  # the sink makes it with its first batch
                 return False
-            return found.fetchone() != (0,)
+            return found.rowcount
 
-        until(earlier_rows, "rows of earlier batches are stored")
-    return True
+        return until(earlier_rows, "rows of earlier batches are stored")
 
 
 class MortalModel(BaseEmbedder):
     """Dies on the way, and notes each text that it has embedded."""
 
     def __init__(self, folder, url=""):
-        self._deaths = Deaths(folder)
-        self._url = url
+        self._deaths, self._url = Deaths(folder), url
 
     @property
     def identity(self):
@@ -85,11 +79,6 @@ class MortalModel(BaseEmbedder):
         with (self._deaths.folder / "embedded").open("a", encoding="utf-8") as file:
             file.write("".join(f"{text}\n" for text in texts))
         return vectors_of(texts)
-
-
-def commands():
-    """Command lines of all processes."""
-    return [process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])]
 
 
 class MortalSink(SemlexSink):
@@ -109,7 +98,8 @@ class MortalSink(SemlexSink):
         written = super().write(dying(), ctx)
         with psycopg.connect(self.address.url or "") as connection:
             open_ones = connection.execute("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()")
-            processes = sum(command[0].startswith("ray::") for command in commands() if command)
+            commands = (process.info["cmdline"] for process in psutil.process_iter(["cmdline"]))
+            processes = sum(command[0].startswith("ray::") for command in commands if command)
             with (self._deaths.folder / "connections").open("a", encoding="utf-8") as file:
                 file.write(f"{open_ones.fetchall()[0][0]} {processes}\n")
         self._deaths.die("after")

@@ -48,8 +48,8 @@ def test_what_is_stored_equals_what_one_process_stores(database_url):
         ours, alone = (client.collection(name).open() for name in ("ray", "alone"))
         assert ours.info.settings == alone.info.settings
         question = "Harbours 2 of island 17"
-        found = [[(hit.id, hit.score) for hit in one.search(question, 10)] for one in (ours, alone)]
-        assert found[0] == found[1]
+        found, expected = ([(hit.id, hit.score) for hit in one.search(question, 10)] for one in (ours, alone))
+        assert found == expected
     with SyncClient(database_url, use_reranking=False) as client:  # the collection knows its model
         assert client.collection("ray").search("a port", 1, mode="vector")
 
@@ -60,8 +60,7 @@ def test_batches_of_every_format_are_embedded(database_url, tmp_path, batch_form
     embedded = dataset.map_batches(SemlexEmbed(MortalModel(tmp_path)), batch_format=batch_format, batch_size=3)
     found = {row["id"]: np.asarray(row["vector"], np.float32) for row in embedded.take_all()}
     for row in rows_of(7):
-        expected = vectors_of([f"{row['section_title']}\n{row['text']}"])[0]
-        assert np.array_equal(found[row["id"]], expected)
+        assert np.array_equal(found[row["id"]], vectors_of([f"{row['section_title']}\n{row['text']}"])[0])
 
 
 def test_vectors_from_elsewhere_are_stored(database_url):
@@ -95,18 +94,17 @@ def check_complete(url, rows):
 
 
 def test_killed_workers_lose_and_double_nothing(database_url, tmp_path):
-    deaths, places, times = Deaths(tmp_path), ("embedding", "before", "between", "after"), 2
+    deaths, places = Deaths(tmp_path), ("embedding", "before", "between", "after")
     for place in places:
-        deaths.plan(place, times)
+        deaths.plan(place, 2)
     load(database_url, tmp_path, ROWS)
     assert deaths.left() == []
     check_complete(database_url, ROWS)
     # A process has two connections at most, and one that counts; so has the driver. Those of a killed process may still
     # be seen, and the database has one for the tests.
-    killed = len(places) * times
     for line in (tmp_path / "connections").read_text().splitlines():
         connections, processes = map(int, line.split())
-        assert connections <= 3 * (processes + 1 + killed) + 1
+        assert connections <= 3 * (processes + 1 + 2 * len(places)) + 1
     # The index of words holds each row once.
     with SyncClient(database_url, "none", use_reranking=False) as client:
         collection = client.collection("killed")
@@ -130,14 +128,10 @@ def test_a_repeated_task_passes_on_the_same_rows(database_url, tmp_path):
     deaths.plan("afterwards", 1)
     sink = SemlexSink(database_url, "killed")
     items = [{"id": f"row-{number}", "text": text_of(number), "number": number} for number in range(ROWS)]
-    embedded = ray.data.from_items(items, override_num_blocks=1).map_batches(
-        SemlexEmbed,
-        fn_constructor_args=[MortalModel(tmp_path, database_url)],
-        fn_constructor_kwargs={"skip_stored": sink},
-        compute=ray.data.ActorPoolStrategy(size=1),
-        batch_size=20,
-    )
-    embedded.write_datasink(sink)
+    made = {"fn_constructor_args": [MortalModel(tmp_path, database_url)]}
+    made |= {"fn_constructor_kwargs": {"skip_stored": sink}, "compute": ray.data.ActorPoolStrategy(size=1)}
+    rows = ray.data.from_items(items, override_num_blocks=1)
+    rows.map_batches(SemlexEmbed, **made, batch_size=20).write_datasink(sink)
     assert deaths.left() == []
     check_complete(database_url, ROWS)
 
@@ -184,8 +178,8 @@ def test_only_texts_that_changed_are_embedded_again(database_url, tmp_path):
 @pytest.mark.parametrize("storage", ["vector", "halfvec"])
 def test_a_collection_is_read_in_parts(database_url, storage):
     vectors = np.arange(150, dtype=np.float32).reshape(50, 3) + 1
+    options = CollectionOptions(vector_storage=storage)
     with SyncClient(database_url, "none", use_reranking=False) as client:
-        options = CollectionOptions(vector_storage=storage)
         collection = client.collection("read", options)
         table = {"id": [f"é-{n}" for n in range(50)], "text": [f"text {n}" for n in range(50)], "vector": vectors}
         collection.tables.load({**table, "year": list(range(50))})
@@ -195,10 +189,9 @@ def test_a_collection_is_read_in_parts(database_url, storage):
     found = {row["id"]: row for row in dataset.take_all()}
     assert found.keys() == {*table["id"], "without"}
     assert found["without"]["vector"] is None
-    for n in range(50):
+    for n, vector in enumerate(vectors.tolist()):
         row = found[f"é-{n}"]
-        assert (row["text"], row["metadata"]) == (f"text {n}", f'{{"year": {n}}}')
-        assert np.array_equal(np.asarray(row["vector"], np.float32), vectors[n])
+        assert (row["text"], row["metadata"], [*row["vector"]]) == (f"text {n}", f'{{"year": {n}}}', vector)
     # And into another collection.
     whole = dataset.map_batches(lambda table: table.drop_null(), batch_format="pyarrow")
     whole.drop_columns(["source_document"]).write_datasink(SemlexSink(database_url, "copied", options=options))
@@ -216,14 +209,14 @@ def test_an_empty_collection_has_columns(database_url):
 
 
 def test_what_cannot_work_fails_in_the_driver(database_url, tmp_path):
-    with pytest.raises(ConfigurationError, match="on_duplicate"):
-        SemlexSink(database_url, "x", on_duplicate="fail")
-    with pytest.raises(ConfigurationError, match="skip_stored"):
-        SemlexEmbed("static", skip_stored=database_url)
-    with pytest.raises(ConfigurationError, match="model"):
-        SemlexEmbed("")
-    with pytest.raises(ConfigurationError, match="rows"):
-        read_semlex(database_url, "x", rows=0)
+    for message, wrong in (
+        ("on_duplicate", lambda: SemlexSink(database_url, "x", on_duplicate="fail")),
+        ("skip_stored", lambda: SemlexEmbed("static", skip_stored=database_url)),
+        ("model", lambda: SemlexEmbed("")),
+        ("rows", lambda: read_semlex(database_url, "x", rows=0)),
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            wrong()
     dataset = ray.data.from_items(rows_of(3)).map_batches(SemlexEmbed(MortalModel(tmp_path)))
     with pytest.raises(ConnectionFailedError):
         dataset.write_datasink(SemlexSink(f"postgresql://u:secret@/none?host={tmp_path}", "x"))
@@ -242,9 +235,8 @@ def test_what_cannot_work_fails_in_the_driver(database_url, tmp_path):
 
 @pytest.mark.parametrize("program", documented_programs("ray"))
 def test_the_programs_of_the_page_on_ray_run(program, database_url, cluster):
-    environment = {**os.environ, "DATABASE_URL": database_url, "RAY_ADDRESS": cluster}
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=240)
+    given = {"env": {**os.environ, "DATABASE_URL": database_url, "RAY_ADDRESS": cluster}, "capture_output": True}
+    done = subprocess.run([sys.executable, "-c", program], **given, check=False, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
 
 

@@ -94,7 +94,7 @@ async def test_only_known_hosts_and_origins_may_ask(asking):
             assert answer.status_code == status, headers
             if status != 200:
                 assert answer.json()["request_id"]
-                assert ("--allow-host" if status == 421 else "Host") in answer.json()["detail"]
+                assert ("--allow-host" if status == 421 else "own host and port") in answer.json()["detail"]
 
 
 async def test_tokens_say_who_asks_and_what_they_may(asking):

@@ -53,20 +53,16 @@ def synchronous(model, way, options):
                 if os.wait()[1]:
                     say("a child failed")
         else:
-            context = multiprocessing.get_context(way)
-            ways = {
-                "fork": lambda child: context.Process(target=in_forked_child, args=(retriever, child)),
-                "spawn": lambda child: context.Process(target=in_spawned_child, args=(model, options, child)),
-            }
-            children = [ways[way](child) for child in range(1, CHILDREN + 1)]
+            begin = multiprocessing.get_context(way).Process
+            target, given = (in_forked_child, [retriever]) if way == "fork" else (in_spawned_child, [model, options])
+            children = [begin(target=target, args=(*given, child)) for child in range(1, CHILDREN + 1)]
             for process in children:
                 process.start()
             for process in children:
                 process.join()
                 if process.exitcode:
                     say("a child failed")
-        found = [hit.id for hit in retriever.search("said by the parent", 1)]
-        say(json.dumps([*found, retriever.count()]))
+        say(json.dumps([*(hit.id for hit in retriever.search("said by the parent", 1)), retriever.count()]))
 
 
 def asynchronous(model, options):
@@ -98,7 +94,7 @@ def asynchronous(model, options):
         runner.run(retriever.close())
 
 
-def main():
+if __name__ == "__main__":
     settings = json.loads(sys.argv[1])
     # From 3.12 on, Python warns of a fork beside threads; that it works all the same is what is tested.
     warnings.filterwarnings("ignore", category=DeprecationWarning)
@@ -106,7 +102,3 @@ def main():
         asynchronous(settings["model"], settings["options"])
     else:
         synchronous(settings["model"], settings["way"], settings["options"])
-
-
-if __name__ == "__main__":
-    main()

@@ -19,7 +19,6 @@ def some_documents(numbers, count):
 
 
 def main(url, what, seed, moment):
-    """Stops itself at the moment."""
     numbers = random.Random(seed)
     stop_at(*moment)
     with sync_opened(url, "none", keyword="bm25", collection="words") as retriever:

@@ -81,9 +81,7 @@ class Order:
 
 class Killing:
     def __init__(self, order):
-        self._order = order
-        self._left = order.times
-        self._logged = 0
+        self._order, self._left, self._logged = order, order.times, 0
         # What lies in the first look at a watched folder does not count: the folder changes afterwards.
         self._is_armed = "--watch" not in order.arguments
         self._moments = Moments(self._pass)
@@ -93,18 +91,16 @@ class Killing:
         if point != (self._order.point or ANYWHERE) or not self._is_armed or self._left == 0:
             return
         self._left -= 1
-        if self._left == 0:
-            victim = self._victim()
+        if self._left > 0:
+            return
+        if self._order.victim == "client":
+            say(f"reached {os.getpid()}")
+            stop_here(self._order.sent)
+        else:
+            is_server = self._order.victim == "server"
+            victim = postmaster_pid(self._order.server) if is_server else self._moments.backend
             say(f"reached {victim}")
-            if victim == os.getpid():
-                stop_here(self._order.sent)
-            else:
-                os.kill(victim, signal.SIGKILL)
-
-    def _victim(self):
-        if self._order.victim == "server":
-            return postmaster_pid(self._order.server)
-        return os.getpid() if self._order.victim == "client" else self._moments.backend
+            os.kill(victim, signal.SIGKILL)
 
     def _pass(self, doing, moment):
         if self._order.point is None and moment != "before":
@@ -128,17 +124,14 @@ class Killing:
             return await changed(folders)
 
         def gathering(folders, path):
-            wanted = is_wanted(folders, path)
-            if wanted:
+            if wanted := is_wanted(folders, path):
                 self.reach(GATHERING)
             return wanted
 
-        FolderWatch.changed = arming
-        FolderWatch._is_wanted = gathering
+        FolderWatch.changed, FolderWatch._is_wanted = arming, gathering
 
 
 def run(order):
-    """Is the command line; the process ends with it."""
     os.environ["DATABASE_URL"] = order.url
     set_limits(order.limits)
     Killing(order).set_points()

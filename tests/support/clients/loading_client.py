@@ -9,13 +9,11 @@ from tests.support.retrievers import sync_opened
 
 
 def documents_of(batch, rows):
-    """The documents of one batch: the same in every run."""
     numbers = range(batch * rows, (batch + 1) * rows)
     return [Document(f"text number {number}", {"number": number}, id=f"d{number}") for number in numbers]
 
 
 def main(url, batches, rows, moment):
-    """Stops itself at the moment."""
     stop_at(*moment)
     with sync_opened(url) as retriever:
         say("open")

@@ -66,11 +66,10 @@ def main(url, own, ended):
         client = Client(retriever, own)
         client.write()
         say("open")
-        left = STEPS_AFTER
+        after = 0
         while not ended.is_set():
             client.step()
-            if client.told["notes"] and left:
-                left -= 1
-                if not left:
-                    say("went-on")
+            after += bool(client.told["notes"])
+            if after == STEPS_AFTER:
+                say("went-on")
     say(json.dumps(client.told | {"present": client.present}))

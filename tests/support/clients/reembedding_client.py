@@ -8,16 +8,12 @@ from tests.support.retrievers import sync_opened
 from tests.support.two_models import NAME, new_model
 from tests.support.waiting import LIMIT
 
-PAGE_ROWS = 10
-INDEX_FROM_ROWS = 50
-
 
 def main(url, moment):
     """Pages are small; the run is over when the tests say so."""
     embedding_versions.RUN_SECONDS = LIMIT
-    version_fill.PAGE_ROWS = PAGE_ROWS
-    version_fill.LAST_ROWS = 4
-    choice.INDEX_FROM_ROWS = INDEX_FROM_ROWS
+    version_fill.PAGE_ROWS, version_fill.LAST_ROWS = 10, 4
+    choice.INDEX_FROM_ROWS = 50
     stop_at(*moment)
     with sync_opened(url, "none", collection=NAME) as retriever:
         retriever.embeddings.change(new_model())

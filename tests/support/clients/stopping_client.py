@@ -12,19 +12,16 @@ from tests.support.retrievers import sync_opened
 READ, WRITE = chunk_rows.read_file, file_run.write_chunks
 
 
-def stop():
-    chunk_rows.read_file, file_run.write_chunks = READ, WRITE  # once
-    stop_here()
-
-
 def reading(found):
-    stop()
+    chunk_rows.read_file = READ  # once
+    stop_here()
     return READ(found)
 
 
 async def writing(*arguments, **options):
     await WRITE(*arguments, **options)
-    stop()
+    file_run.write_chunks = WRITE  # once
+    stop_here()
 
 
 def main(url, folder, moment):

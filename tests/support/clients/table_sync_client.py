@@ -10,7 +10,6 @@ LIMITS = {
 
 
 def main(url, collection, moment):
-    """Stops itself at the moment."""
     stop_at(*moment)
     set_limits(LIMITS)
     with opened(url, collection) as store:

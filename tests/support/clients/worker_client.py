@@ -21,13 +21,12 @@ class Order:
 
 
 def run(order):
-    asyncio.run(_work(order))
+    async def work():
+        async with Client(order.url, HashEmbedder(8), use_reranking=False) as client:
+            if order.patience is not None:
+                client._resources.database._pool.timeout = order.patience
+            await client.work(concurrency=order.concurrency, allow=[order.allow], lease=order.lease, tell=say)
 
-
-async def _work(order):
     if order.moment is not None:
         stop_at(*order.moment)
-    async with Client(order.url, HashEmbedder(8), use_reranking=False) as client:
-        if order.patience is not None:
-            client._resources.database._pool.timeout = order.patience
-        await client.work(concurrency=order.concurrency, allow=[order.allow], lease=order.lease, tell=say)
+    asyncio.run(work())

@@ -14,8 +14,7 @@ def faiss_index(rows, vectors):
     import faiss
 
     index = faiss.IndexIDMap(faiss.IndexFlatIP(vectors.shape[1]))
-    numbers = np.array([int(row[0]) for row in rows])
-    index.add_with_ids(vectors, numbers)
+    index.add_with_ids(vectors, np.array([int(row[0]) for row in rows]))
     faiss.write_index(index, "my.index")
     Path("texts.json").write_text(json.dumps({row[0]: row[1] for row in rows}), encoding="utf-8")
     return [str(number) for number in index.search(vectors[:1], 5)[1][0]]
@@ -30,8 +29,7 @@ def langchain_faiss(rows, vectors):
         pairs, FakeEmbeddings(size=1), metadatas=[row[2] for row in rows], ids=[row[0] for row in rows]
     )
     store.save_local("faiss_store")
-    found = store.similarity_search_by_vector(rows[0][3], k=5)
-    return [str(document.id) for document in found]
+    return [str(document.id) for document in store.similarity_search_by_vector(rows[0][3], k=5)]
 
 
 def chroma(rows, vectors):
@@ -71,20 +69,10 @@ def qdrant(rows, vectors):
     return [str(point.id) for point in found]
 
 
-STORES = {
-    "FAISS": faiss_index,
-    "FAISS of LangChain": langchain_faiss,
-    "Chroma": chroma,
-    "LanceDB": lancedb_table,
-    "Qdrant": qdrant,
-}
-
-
-def main():
-    rows = json.loads(Path(sys.argv[2]).read_text(encoding="utf-8"))
-    vectors = np.array([row[3] for row in rows], np.float32)
-    sys.stdout.write(json.dumps(STORES[sys.argv[1]](rows, vectors)))
+STORES = {"FAISS": faiss_index, "FAISS of LangChain": langchain_faiss}
+STORES |= {"Chroma": chroma, "LanceDB": lancedb_table, "Qdrant": qdrant}
 
 
 if __name__ == "__main__":
-    main()
+    given = json.loads(Path(sys.argv[2]).read_text(encoding="utf-8"))
+    sys.stdout.write(json.dumps(STORES[sys.argv[1]](given, np.array([row[3] for row in given], np.float32))))

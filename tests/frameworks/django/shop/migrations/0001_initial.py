@@ -27,8 +27,7 @@ class Migration(migrations.Migration):
             "Line",
             [
                 ("pk", models.CompositePrimaryKey("page", "number")),
-                ("page", models.IntegerField()),
-                ("number", models.IntegerField()),
+                *((name, models.IntegerField()) for name in ("page", "number")),
                 ("text", models.TextField()),
             ],
         ),
