@@ -1,4 +1,4 @@
-"""What tests of jobs share: clients, a look into the table, a model that stands still."""
+"""What tests of jobs share: clients, and a model that stands still."""
 
 import asyncio
 import threading
@@ -7,7 +7,6 @@ from semlex import Client
 from semlex.clock import SYSTEM
 from semlex.embedding import probe
 from semlex.testing import HashEmbedder
-from tests.support.databases import execute
 from tests.support.waiting import LIMIT
 
 
@@ -15,10 +14,6 @@ def client(url, embedder=None, clock=SYSTEM):
     made = Client(url, embedder or HashEmbedder(8), use_reranking=False)
     made._resources.clock = clock
     return made
-
-
-def sql(url, statement, *given):
-    return execute(url, statement, given)
 
 
 class Blocking(HashEmbedder):

@@ -6,8 +6,8 @@ import signal
 import pytest
 
 from tests.support.clients.stopped_command import halted
+from tests.support.databases import execute
 from tests.support.folders import folder_with
-from tests.support.job_clients import sql
 
 MODEL = ("--model", "none")
 
@@ -112,7 +112,7 @@ def test_a_signal_stops_a_worker_which_gives_its_job_back_and_a_second_one_ends_
     (found,) = shell.objects("jobs", "show", job["id"])
     if signals[1:]:
         assert (found["state"], found["attempts"]) == ("running", 1)
-        sql(shell.environment["DATABASE_URL"], "UPDATE semlex.job SET due_at = due_at - interval '1 day'")
+        execute(shell.environment["DATABASE_URL"], "UPDATE semlex.job SET due_at = due_at - interval '1 day'")
     else:
         assert (found["state"], found["attempts"]) == ("queued", 0)
     shell("worker", "--drain", "--allow", "many", *MODEL)

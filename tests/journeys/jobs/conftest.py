@@ -9,8 +9,7 @@ from tests.support.manual_clock import ManualClock
 
 @pytest.fixture
 def docs(tmp_path):
-    pages = {f"{number}.md": f"# Page {number}\n\nWords of page {number}.\n" for number in range(3)}
-    return folder_with(tmp_path / "docs", pages)
+    return folder_with(tmp_path / "docs", {f"{n}.md": f"# Page {n}\n\nWords of page {n}.\n" for n in range(3)})
 
 
 @pytest.fixture

@@ -1,17 +1,20 @@
 """Which job is next, and how jobs end: cancelled, given back, taken by another worker, removed."""
 
 import asyncio
+import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from semlex import Document
-from semlex.errors import ConfigurationError
+from semlex import Document, SyncClient
+from semlex.errors import ConfigurationError, JobTimeoutError
 from semlex.jobs import worker
 from semlex.proof.transaction_pooler import TransactionPooler
 from semlex.store.jobs import JobLeases
 from semlex.types.jobs import DEFAULT_LEASE_SECONDS
-from tests.support.job_clients import client, reached, sql
+from tests.support.databases import execute
+from tests.support.job_clients import client, reached
+from tests.support.spies import results_of
 from tests.support.waiting import eventually
 
 
@@ -23,10 +26,9 @@ async def test_priority_and_time_say_what_is_next(database_url, opened, book):
         for priority, at in ((0, None), (5, later), (5, None), (-1, None), (0, None))
     ]
     assert await opened.work(drain=True, tell=told.append) == 4
-    order = [next(number for number, job in enumerate(jobs) if job.id in line) for line in told]
-    assert order == [2, 0, 4, 3]
+    assert [next(number for number, job in enumerate(jobs) if job.id in line) for line in told] == [2, 0, 4, 3]
     assert (await jobs[1].status()).due_at == later
-    sql(database_url, "UPDATE semlex.job SET due_at = now() WHERE state = 'queued'")
+    execute(database_url, "UPDATE semlex.job SET due_at = now() WHERE state = 'queued'")
     assert await opened.work(limit=1) == 1
     assert (await jobs[1].status()).state == "done"
     with pytest.raises(ConfigurationError, match="not_before"):
@@ -39,7 +41,7 @@ async def test_old_jobs_are_removed_abandoned_ones_fail_and_wrong_options_are_re
     await opened.work(drain=True)
     waiting = await book.jobs.submit("optimize", not_before=datetime.now(UTC) + timedelta(hours=1))
     aged = "UPDATE semlex.job SET finished_at = finished_at - interval '8 days' WHERE job_id = ANY(%s)"
-    sql(database_url, aged, [job.id for job in jobs[:3]])
+    execute(database_url, aged, [[job.id for job in jobs[:3]]])
     await opened.work(drain=True)
     assert {job.id for job in await opened.jobs()} == {jobs[3].id, waiting.id}
     with pytest.raises(ConfigurationError, match="semlex jobs lists"):
@@ -47,7 +49,7 @@ async def test_old_jobs_are_removed_abandoned_ones_fail_and_wrong_options_are_re
     await opened.work(drain=True, keep_days=0)
     assert {job.id for job in await opened.jobs()} == {waiting.id}
     job = await book.jobs.submit("optimize", max_attempts=2)
-    sql(database_url, "UPDATE semlex.job SET state = 'running', attempts = 2, fence = 2 WHERE max_attempts = 2")
+    execute(database_url, "UPDATE semlex.job SET state = 'running', attempts = 2, fence = 2 WHERE max_attempts = 2")
     assert await opened.work(drain=True) == 0
     job = await job.status()
     assert job.state == "failed"
@@ -65,17 +67,27 @@ async def test_old_jobs_are_removed_abandoned_ones_fail_and_wrong_options_are_re
             await opened.work(drain=True, **options)
 
 
+def test_without_an_event_loop(database_url):
+    with SyncClient(database_url, "none", use_reranking=False) as opened:
+        submit = opened.collection("book").jobs.submit
+        job = submit("add", {"documents": [Document("a lion", id="lion")]}, unique_key="k")
+        assert submit("optimize", unique_key="k").id == job.id
+        with pytest.raises(JobTimeoutError, match="semlex worker"):
+            job.wait(0.1)  # expires
+        assert opened.work(drain=True) == 1
+        assert job.status().state == job.wait(60).state == "done"
+        with pytest.raises(ConfigurationError, match="is done"):
+            job.cancel()
+        assert opened.job(job.id) == job.status()
+        assert [one.id for one in opened.jobs(state="done", collection="book")] == [job.id]
+        assert opened.jobs(state="failed") == opened.jobs(collection="other") == []
+        assert json.loads(json.dumps(job.status().to_dict()))["result"] == {"written": 1}
+
+
 @pytest.mark.parametrize("by_renewing", [True, False], ids=["renewing", "writing"])
 async def test_a_running_job_is_cancelled_with_whole_batches_only(slow, clock, blocking, monkeypatch, *, by_renewing):
     """A worker learns it when it renews its lease, or else from the fence around the next batch."""
-    renew, seen = JobLeases.renew, []
-
-    async def noted(*arguments):
-        seen.append(await renew(*arguments))
-        return seen[-1]
-
-    monkeypatch.setattr(JobLeases, "renew", noted)
-    book = slow.collection("book")
+    seen, book = results_of(monkeypatch, JobLeases, "renew"), slow.collection("book")
     job = await book.jobs.submit("add", {"documents": [Document(f"text {n}") for n in range(5)]})
     working = asyncio.create_task(slow.work(drain=True))
     await reached(blocking)
@@ -95,7 +107,9 @@ async def test_a_running_job_is_cancelled_with_whole_batches_only(slow, clock, b
     assert await book.count() == 5
 
 
-async def test_a_worker_that_is_stopped_gives_its_jobs_back(slow, blocking, clock):
+@pytest.mark.parametrize("is_patient", [True, False], ids=["patient", "not patient"])
+async def test_a_worker_that_is_stopped_gives_its_jobs_back(slow, blocking, clock, *, is_patient):
+    """It waits for what it does, but not forever for what stands still."""
     book = slow.collection("book")
     jobs = [await book.jobs.submit("add", {"documents": [Document(f"text {n}", id=str(n))]}) for n in range(3)]
     working = asyncio.create_task(slow.work(concurrency=2))
@@ -107,40 +121,28 @@ async def test_a_worker_that_is_stopped_gives_its_jobs_back(slow, blocking, cloc
     await eventually(lambda: are(("queued", 0), ("running", 1), ("running", 1)))
     working.cancel()
     await clock.eventually_waited(worker.STOP_SECONDS)
-    blocking.may_go_on.set()
+    if is_patient:
+        blocking.may_go_on.set()
+    else:
+        clock.advance(worker.STOP_SECONDS)
     with pytest.raises(asyncio.CancelledError):
         await working
     assert await are(*[("queued", 0)] * 3)
-    assert await book.count() == 0
+    assert (await book.count(), blocking.may_go_on.is_set()) == (0, is_patient)
+    blocking.may_go_on.set()  # the model's thread cannot be ended
     await slow.work(drain=True)
     assert await are(*[("done", 1)] * 3)
     assert await book.count() == 3
-
-
-async def test_a_worker_that_is_not_patient_ends_what_stands_still(slow, blocking, clock):
-    job = await slow.collection("book").jobs.submit("add", {"documents": [Document("text")]})
-    working = asyncio.create_task(slow.work())
-    await reached(blocking)
-    working.cancel()
-    await clock.eventually_waited(worker.STOP_SECONDS)
-    clock.advance(worker.STOP_SECONDS)
-    with pytest.raises(asyncio.CancelledError):
-        await working
-    job = await job.status()
-    assert (job.state, job.attempts) == ("queued", 0)
-    assert not blocking.may_go_on.is_set()
-    blocking.may_go_on.set()  # the model's thread cannot be ended
 
 
 @pytest.mark.slow
 async def test_what_a_worker_writes_late_is_refused(database_url, slow, opened, docs, blocking):
     """Its job was done elsewhere meanwhile, with newer files: nothing of the older ones comes in."""
     told = []
-    book = slow.collection("book")
-    job = await book.jobs.submit("index", {"paths": [docs]})
+    job = await slow.collection("book").jobs.submit("index", {"paths": [docs]})
     working = asyncio.create_task(slow.work(limit=1, allow=[docs], tell=told.append))
     await reached(blocking)
-    sql(database_url, "UPDATE semlex.job SET due_at = due_at - interval '1 day'")
+    execute(database_url, "UPDATE semlex.job SET due_at = due_at - interval '1 day'")
     (docs / "0.md").write_text("# New\n\nNewer words.\n")
     assert await opened.work(drain=True, allow=[docs]) == 1
     before = {hit.id: hit.content for hit in await opened.collection("book").search("words", 10)}
@@ -165,7 +167,7 @@ async def test_the_text_that_was_submitted_last_stays(database_url, slow, opened
     assert await opened.work(drain=True) == 1
     assert (await beside.status()).state == "done"
     assert (await newer.status()).state == "queued"
-    sql(database_url, "UPDATE semlex.job SET due_at = due_at - interval '1 day' WHERE state = 'running'")
+    execute(database_url, "UPDATE semlex.job SET due_at = due_at - interval '1 day' WHERE state = 'running'")
     assert await opened.work(drain=True) == 2
     blocking.may_go_on.set()
     assert await working == 0
@@ -178,11 +180,11 @@ async def test_an_attempt_that_was_taken_from_a_worker_that_lives_does_not_count
     job = await slow.collection("book").jobs.submit("add", {"documents": [Document("text", id="a")]})
     working = asyncio.create_task(slow.work(limit=1, lease=60))
     await reached(blocking)
-    sql(database_url, "UPDATE semlex.job SET fence = fence + 1, attempts = attempts + 1")  # taken by another one
+    execute(database_url, "UPDATE semlex.job SET fence = fence + 1, attempts = attempts + 1")  # taken by another one
     await clock.passes_until(working.done)
     assert await working == 0
     assert (await job.status()).attempts == 1
-    sql(database_url, "UPDATE semlex.job SET due_at = due_at - interval '1 day'")
+    execute(database_url, "UPDATE semlex.job SET due_at = due_at - interval '1 day'")
     blocking.may_go_on.set()
     assert await slow.work(drain=True) == 1
     assert (await job.status()).state == "done"
@@ -208,10 +210,8 @@ async def test_progress_is_told(slow, docs, blocking, clock):
 async def test_behind_a_transaction_pooler(database_url, docs):
     async with TransactionPooler(database_url) as pooler, client(pooler.address) as opened:
         book = opened.collection("book")
-        jobs = [
-            await book.jobs.submit("index", {"paths": [docs]}),
-            await book.jobs.submit("add", {"documents": [Document("x")]}),
-        ]
+        given = {"index": {"paths": [docs]}, "add": {"documents": [Document("x")]}}
+        jobs = [await book.jobs.submit(kind, arguments) for kind, arguments in given.items()]
         assert await opened.work(drain=True, concurrency=2, allow=[docs]) == 2
         assert {(await job.status()).state for job in jobs} == {"done"}
         assert await book.count() == 4

@@ -1,7 +1,6 @@
 """Jobs of every kind, submitted and done; those that are refused; those that fail, and why."""
 
 import importlib
-import json
 import os
 import threading
 from datetime import UTC, datetime
@@ -9,26 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from semlex import Document, SyncClient
-from semlex.errors import (
-    CollectionNotFoundError,
-    ConfigurationError,
-    JobTimeoutError,
-    ModelServerError,
-    ValidationError,
-)
-from semlex.jobs import kinds, worker
+from semlex import Document
+from semlex.errors import CollectionNotFoundError, ConfigurationError, ModelServerError, ValidationError
+from semlex.jobs import worker
 from semlex.jobs.worker import delay_after
 from semlex.store.jobs import FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS
 from semlex.testing import HashEmbedder
+from tests.support.databases import execute
 from tests.support.folders import folder_with
-from tests.support.job_clients import client, sql
+from tests.support.job_clients import client
 from tests.support.two_models import OtherEmbedder
 
 
 @pytest.mark.slow
 async def test_every_kind_is_done(database_url, opened, book, docs):
-
     async def done(kind, arguments=None):
         job = await book.jobs.submit(kind, arguments)
         assert (job.state, job.kind, job.collection) == ("queued", kind, "book")
@@ -37,15 +30,10 @@ async def test_every_kind_is_done(database_url, opened, book, docs):
         assert (job.state, job.error, job.attempts) == ("done", None, 1), job
         return job.result
 
-    seen = {"index", "sync", "add", "optimize", "rechunk", "embed"}
-    assert seen <= set(kinds.KINDS)
     folder_with(docs, {"bad.md": b"\xff\xff", "empty.md": b""})
     result = await done("index", {"paths": [docs], "exclude": ["2.*"]})
-    assert (result["added"], result["failed"]) == (3, 1)
-    assert result["problems"] == [
-        {"source_document": "bad.md", "code": "not_utf8"},
-        {"source_document": "empty.md", "code": "no_text"},
-    ]
+    problems = [{"source_document": "bad.md", "code": "not_utf8"}, {"source_document": "empty.md", "code": "no_text"}]
+    assert (result["added"], result["failed"], result["problems"]) == (3, 1, problems)
     for name in ("bad.md", "empty.md"):
         (docs / name).unlink()
     assert (await book.delete(source="docs", vanished=True)).documents == 1
@@ -58,16 +46,14 @@ async def test_every_kind_is_done(database_url, opened, book, docs):
     assert (await book.get(["lion"]))[0].metadata == {"n": 1}
     assert (await done("rechunk", {"chunk_tokens": 300}))["changed"] == 2
     assert "merged" in await done("optimize")
-    sql(database_url, "DELETE FROM semlex.book_embedding_1")
+    execute(database_url, "DELETE FROM semlex.book_embedding_1")
     assert await done("embed") == {"embedded": 4}
     assert sorted(hit.content for hit in await book.search("lion zebra", 2)) == ["a lion", "a zebra"]
 
 
 async def test_a_document_comes_out_of_a_job_as_it_went_in(opened):
     at = datetime(2020, 1, 2, 3, 4, 5, 6, UTC)
-    given = Document(
-        "ein Text ✓", {"deep": {"n": [1, 2.5, None, True]}}, "", "whole", ["a"], at, at, "german", "0", "9"
-    )
+    given = Document("Text ✓", {"deep": {"n": [1, 2.5, None, True]}}, "", "whole", ["a"], at, at, "german", "0", "9")
     direct, queued = opened.collection("direct"), opened.collection("queued")
     (key,) = await direct.add_documents([given])
     await queued.jobs.submit("add", {"documents": (one for one in [given])})
@@ -76,24 +62,6 @@ async def test_a_document_comes_out_of_a_job_as_it_went_in(opened):
     assert await queued.jobs.submit("add", {"documents": [{"content": "as JSON", "id": "x"}]})
     await opened.work(drain=True)
     assert (await queued.get(["x"]))[0].content == "as JSON"
-
-
-def test_without_an_event_loop(database_url):
-    with SyncClient(database_url, "none", use_reranking=False) as opened:
-        job = opened.collection("book").jobs.submit(
-            "add", {"documents": [Document("a lion", id="lion")]}, unique_key="k"
-        )
-        assert opened.collection("book").jobs.submit("optimize", unique_key="k").id == job.id
-        with pytest.raises(JobTimeoutError, match="semlex worker"):
-            job.wait(0.1)  # expires
-        assert opened.work(drain=True) == 1
-        assert job.status().state == job.wait(60).state == "done"
-        with pytest.raises(ConfigurationError, match="is done"):
-            job.cancel()
-        assert opened.job(job.id) == job.status()
-        assert [one.id for one in opened.jobs(state="done", collection="book")] == [job.id]
-        assert opened.jobs(state="failed") == opened.jobs(collection="other") == []
-        assert json.loads(json.dumps(job.status().to_dict()))["result"] == {"written": 1}
 
 
 async def test_submitting_a_job_opens_no_model_and_working_with_another_model_fails_at_once(database_url):
@@ -240,17 +208,13 @@ async def test_a_link_that_appears_after_the_check_is_not_followed(opened, tmp_p
 @pytest.mark.full
 async def test_no_race_of_links_is_won(database_url, tmp_path):
     """As above, without knowing the moment."""
-    docs, secret = tmp_path / "docs", tmp_path / "secret.md"
-    docs.mkdir()
-    secret.write_text("secret")
-    (tmp_path / "public.md").write_text("public")
-    is_over = threading.Event()
+    folder_with(tmp_path, {"docs/a.md": "public", "public.md": "public", "secret.md": "secret"})
+    docs, made, is_over = tmp_path / "docs", tmp_path / "made", threading.Event()
 
     def swap():
         while not is_over.is_set():
-            for target in (tmp_path / "public.md", secret):
-                made = tmp_path / "made"
-                made.symlink_to(target) if target == secret else made.hardlink_to(target)
+            for make, target in ((made.hardlink_to, "public.md"), (made.symlink_to, "secret.md")):
+                make(tmp_path / target)
                 made.replace(docs / "a.md")
 
     swapping = threading.Thread(target=swap)
@@ -267,7 +231,7 @@ async def test_no_race_of_links_is_won(database_url, tmp_path):
         swapping.join()
 
 
-async def test_what_others_have_written_into_the_table_is_checked(database_url, opened, docs):
+async def test_what_others_have_written_into_the_table_is_checked(database_url, opened, book, docs):
     for number, (column, value, match) in enumerate(
         (
             ("kind", "os.system", "unknown job kind"),
@@ -279,14 +243,13 @@ async def test_what_others_have_written_into_the_table_is_checked(database_url, 
             ("collection", "Robert'); DROP TABLE", "collection"),
         )
     ):
-        job = await opened.collection("book").jobs.submit("optimize")
-        sql(database_url, f"UPDATE semlex.job SET {column} = %s WHERE state = 'queued'", value)  # noqa: S608
+        job = await book.jobs.submit("optimize")
+        execute(database_url, f"UPDATE semlex.job SET {column} = %s WHERE state = 'queued'", [value])  # noqa: S608
         assert match in await failed(opened, job)
         assert len(await opened.jobs()) == number + 1
-    job = await opened.collection("book").jobs.submit("index", {"paths": [docs]})
+    job = await book.jobs.submit("index", {"paths": [docs]})
     assert job.arguments == {"paths": [str(docs)]}
-    relative = """UPDATE semlex.job SET arguments = '{"paths": ["docs"]}' WHERE state = 'queued'"""
-    sql(database_url, relative)
+    execute(database_url, """UPDATE semlex.job SET arguments = '{"paths": ["docs"]}' WHERE state = 'queued'""")
     assert "absolute" in await failed(opened, job, allow=[docs])
 
 
@@ -308,11 +271,11 @@ async def test_temporary_failures_are_retried_and_lasting_ones_are_set_aside(dat
     monkeypatch.setattr(worker, "delay_after", lambda attempts: 0.0)
     new = {"documents": [Document("a lion", id="lion")]}
     async with client(database_url, Faulty(2, ModelServerError("busy"))) as opened:
-        job = await opened.collection("book").jobs.submit("add", new)
+        book = opened.collection("book")
+        job = await book.jobs.submit("add", new)
         assert await opened.work(drain=True) == 1
         job = await job.status()
-        assert (job.state, job.attempts, job.error) == ("done", 3, None)
-        assert await opened.collection("book").count() == 1
+        assert (job.state, job.attempts, job.error, await book.count()) == ("done", 3, None, 1)
     model = Faulty(4, RuntimeError("zebra stripes"))
     async with client(database_url, model) as opened:
         job = await opened.collection("other").jobs.submit("add", new, max_attempts=3)
@@ -325,7 +288,8 @@ async def test_temporary_failures_are_retried_and_lasting_ones_are_set_aside(dat
         job = await job.retry()
         assert (job.state, job.attempts, job.error) == ("queued", 0, None)
         assert await opened.work(drain=True) == 1
-        assert ((await job.status()).state, (await job.status()).attempts) == ("done", 2)
+        job = await job.status()
+        assert (job.state, job.attempts) == ("done", 2)
 
 
 def test_delays_grow_and_differ():

@@ -1,6 +1,7 @@
 """A worker keeps followed tables in step, beside other workers and whatever fails."""
 
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -8,8 +9,9 @@ from semlex.errors import CollectionNotFoundError
 from semlex.jobs import tables as worker_tables
 from semlex.jobs.worker import STOP_SECONDS
 from semlex.store.proving import jump_clock
+from tests.support.databases import execute
 from tests.support.followed import WAYS, articles
-from tests.support.job_clients import client, reached, sql
+from tests.support.job_clients import client, reached
 from tests.support.waiting import eventually
 
 LOOK = "UPDATE semlex.followed_table SET look_at = now()"
@@ -26,9 +28,10 @@ def news(opened):
     return opened.collection("news")
 
 
-async def beside(url, statement):
+@pytest.fixture
+def run(database_url):
     """Runs a statement that may wait for a worker of this event loop."""
-    return await asyncio.to_thread(sql, url, statement)
+    return partial(asyncio.to_thread, execute, database_url)
 
 
 async def cancel(working):
@@ -42,11 +45,21 @@ async def rows(news):
     return {str(chunk.source_document): chunk.content.split()[-1] for chunk in await news.list_chunks()}
 
 
+async def until_found(clock, expected, find, seconds=worker_tables.WATCHING_SECONDS):
+    """Lets time pass until a coroutine function finds what is expected."""
+
+    async def is_found():
+        clock.advance(seconds)
+        return await find() == expected
+
+    await eventually(is_found)
+
+
 EXPECTED = {"articles/0": "apple", "articles/1": "cherry", "articles/3": "banana"}
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_what_is_due_of_a_table_is_stored(database_url, opened, news, table, way):
+async def test_what_is_due_of_a_table_is_stored(run, opened, news, table, way):
     told = []
     await news.tables.follow(**table.options(**WAYS[way]))
     assert await opened.work(drain=True, tell=told.append) == 0
@@ -57,15 +70,15 @@ async def test_what_is_due_of_a_table_is_stored(database_url, opened, news, tabl
     await opened.work(drain=True, compare_every=60, tell=told.append)
     if way != "trigger":
         assert len(told) == 1  # not due
-        await beside(database_url, LOOK)
+        await run(LOOK)
         await opened.work(drain=True, compare_every=60, tell=told.append)
     assert told[1:] == ["table news/articles: 1 added, 1 changed, 1 deleted"]
     assert await rows(news) == EXPECTED
-    await beside(database_url, LOOK)
+    await run(LOOK)
     await opened.work(drain=True, compare_every=60, tell=told.append)
     assert len(told) == 2
     next_in = "SELECT round(extract(epoch FROM look_at - synced_at))::int FROM semlex.followed_table"
-    assert await beside(database_url, next_in) == [({"comparison": 60, "column": 5, "trigger": 60}[way],)]
+    assert await run(next_in) == [({"comparison": 60, "column": 5, "trigger": 60}[way],)]
 
 
 async def test_a_collection_that_is_dropped_meanwhile_is_not_reported_as_a_failure(opened, news, table, monkeypatch):
@@ -83,7 +96,7 @@ async def test_a_collection_that_is_dropped_meanwhile_is_not_reported_as_a_failu
     assert not told
 
 
-async def test_a_change_is_searched_while_a_worker_runs(database_url, table, clock):
+async def test_a_change_is_searched_while_a_worker_runs(database_url, run, table, clock):
     async with client(database_url, clock=clock) as opened:
         news = opened.collection("news")
         working = asyncio.create_task(opened.work())
@@ -93,29 +106,23 @@ async def test_a_change_is_searched_while_a_worker_runs(database_url, table, clo
         await clock.passes_until(lambda: worker_tables.WATCHING_SECONDS in clock.waits)
         assert worker_tables.IDLE_SECONDS not in clock.waits
 
-        async def holds(expected):
-            clock.advance(worker_tables.WATCHING_SECONDS)
-            return {hit.key for hit in await news.search("apple cherry", 10)} == expected
+        async def keys():
+            return {hit.key for hit in await news.search("apple cherry", 10)}
 
-        await eventually(lambda: holds({0, 1, 2}))
+        await until_found(clock, {0, 1, 2}, keys)
         table.insert(3, body="cherry")
-        await eventually(lambda: holds({0, 1, 2, 3}))
+        await until_found(clock, {0, 1, 2, 3}, keys)
         table.connection.execute("BEGIN; DELETE FROM shop.articles WHERE id = 1; ROLLBACK")
         table.delete(2)
-        await eventually(lambda: holds({0, 1, 3}))
+        await until_found(clock, {0, 1, 3}, keys)
         # A partition or a table without triggers gets them, and all rows are compared.
-        await beside(database_url, "ALTER TABLE shop.articles ALTER body TYPE text USING 'cherry'")
-        await beside(database_url, LOOK)
-
-        async def all_are_cherries():
-            clock.advance(worker_tables.WATCHING_SECONDS)
-            return set((await rows(news)).values()) == {"cherry"}
-
-        await eventually(all_are_cherries)
+        await run("ALTER TABLE shop.articles ALTER body TYPE text USING 'cherry'")
+        await run(LOOK)
+        await until_found(clock, dict.fromkeys(EXPECTED, "cherry"), lambda: rows(news))
         await cancel(working)
 
 
-async def test_a_table_that_fails_is_reported_once_and_keeps_no_other_waiting(database_url, table, clock):
+async def test_a_table_that_fails_is_reported_once_and_keeps_no_other_waiting(database_url, run, table, clock):
     told = []
     with articles(database_url, schema="other", rows=1) as second:
         async with client(database_url, clock=clock) as opened:
@@ -124,39 +131,34 @@ async def test_a_table_that_fails_is_reported_once_and_keeps_no_other_waiting(da
             await news.tables.follow(**second.options(name="others", changes="trigger"))
             await opened.work(drain=True)
             table.connection.execute("ALTER TABLE shop.articles RENAME body TO content")
-            await beside(database_url, LOOK)
+            await run(LOOK)
             working = asyncio.create_task(opened.work(tell=told.append))
             table.connection.execute("UPDATE shop.articles SET content = 'cherry'")  # of a user, who notices nothing
             second.update(0, body="cherry")
 
             await clock.passes_until(lambda: any("has no column 'body'" in line for line in told))
             for number in range(4):
-                await beside(database_url, LOOK)
-                await beside(database_url, "UPDATE semlex.row_change SET due_at = now()")
+                await run(LOOK)
+                await run("UPDATE semlex.row_change SET due_at = now()")
                 second.update(0, author=f"author {number}")
                 stored = told.count("table news/others: 1 changed")
                 await clock.passes_until(
                     lambda stored=stored: told.count("table news/others: 1 changed") > stored,
                     worker_tables.LAST_PAUSE_SECONDS,
                 )
-            failed = [line for line in told if "news/articles could not be synced" in line]
-            assert len(failed) <= 2  # looked at, changes stored
-            [status, _] = await news.tables.followed()
-            assert "has no column 'body'" in (status.error or "")
-            assert len(await rows(news)) == 4
+            assert sum("news/articles could not be synced" in line for line in told) <= 2  # looked at, changes stored
+            assert "has no column 'body'" in ((await news.tables.followed())[0].error or "")
+            found = await rows(news)
+            assert len(found) == 4
             await news.tables.change("articles", text=["title", "content"])
             await clock.passes_until(lambda: any("articles is synced again" in line for line in told))
-
-            async def is_in_step():
-                clock.advance(worker_tables.LAST_PAUSE_SECONDS)
-                return set((await rows(news)).values()) == {"cherry"}
-
-            await eventually(is_in_step)
+            cherries = dict.fromkeys(found, "cherry")
+            await until_found(clock, cherries, lambda: rows(news), worker_tables.LAST_PAUSE_SECONDS)
             await cancel(working)
 
 
 async def test_workers_share_changes_and_one_that_is_stopped_gives_its_own_back(
-    database_url, opened, news, table, *, slow, clock, blocking
+    run, opened, news, table, *, slow, clock, blocking
 ):
     await news.tables.follow(**table.options(changes="trigger"))
     await opened.work(drain=True)
@@ -173,46 +175,42 @@ async def test_workers_share_changes_and_one_that_is_stopped_gives_its_own_back(
         await working
     await opened.work(drain=True)
     assert (await rows(news))["articles/0"] == "cherry"
-    assert await beside(database_url, "SELECT count(*) FROM semlex.row_change") == [(0,)]
+    assert await run("SELECT count(*) FROM semlex.row_change") == [(0,)]
 
 
-async def test_one_worker_looks_at_a_table_and_its_lease_ends(
-    database_url, opened, news, table, *, slow, clock, blocking
-):
+async def test_one_worker_looks_at_a_table_and_its_lease_ends(run, opened, news, table, *, slow, clock, blocking):
     await news.tables.follow(**table.options())
     working = asyncio.create_task(slow.work(lease=120))
     await reached(blocking)
     await opened.work(drain=True)
     assert await rows(news) == {}
     lease = "SELECT leased_until > now() + interval '100 s' FROM semlex.followed_table"
-    await beside(database_url, "UPDATE semlex.followed_table SET leased_until = now() + interval '1 s'")
+    await run("UPDATE semlex.followed_table SET leased_until = now() + interval '1 s'")
     await clock.eventually_waited(40)
     clock.advance(40)
-    await eventually(lambda: sql(database_url, lease) == [(True,)])  # renewed
-    await beside(database_url, "UPDATE semlex.followed_table SET leased_until = now()")  # as if it had been silent
+    await until_found(clock, [(True,)], lambda: run(lease), 0)  # renewed
+    await run("UPDATE semlex.followed_table SET leased_until = now()")  # as if it had been silent
     await opened.work(drain=True)
     assert len(await rows(news)) == 3
     blocking.may_go_on.set()
-    await eventually(lambda: sql(database_url, "SELECT leased_until FROM semlex.followed_table") == [(None,)])
+    await until_found(clock, [(None,)], lambda: run("SELECT leased_until FROM semlex.followed_table"), 0)
     assert len(await rows(news)) == 3
     await cancel(working)
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_table_waits_no_longer_than_a_lease_after_the_clock_stepped_back(
-    database_url, opened, news, table, way
-):
+async def test_a_table_waits_no_longer_than_a_lease_after_the_clock_stepped_back(run, opened, news, table, way):
     keys = {"keys_every": 3_600} if way == "column" else {}
     await news.tables.follow(**table.options(**{**WAYS[way], **keys}))
     await opened.work(drain=True)
     # A worker died that had the lease, and a row is deleted that only a comparison of all keys shows.
-    await beside(database_url, "UPDATE semlex.followed_table SET leased_until = now() + interval '1 min'")
+    await run("UPDATE semlex.followed_table SET leased_until = now() + interval '1 min'")
     table.delete(2)
-    await beside(database_url, "DELETE FROM semlex.row_change")
+    await run("DELETE FROM semlex.row_change")
     jump_clock(table.connection, "semlex", -7_200)
     if way == "column":
-        ahead = "split_part(watermark, ' ', 1) || ' ' || (now() + interval '2 h')::text"
-        await beside(database_url, "UPDATE semlex.followed_table SET watermark = " + ahead)  # noqa: S608
+        ahead = "watermark = split_part(watermark, ' ', 1) || ' ' || (now() + interval '2 h')::text"
+        await run(f"UPDATE semlex.followed_table SET {ahead}")  # noqa: S608
     table.insert(3, body="banana")
     table.update(1, body="cherry")
     await opened.work(drain=True, compare_every=60)
@@ -221,19 +219,14 @@ async def test_a_table_waits_no_longer_than_a_lease_after_the_clock_stepped_back
     assert await rows(news) == EXPECTED
 
 
-async def test_a_collection_is_dropped_while_a_worker_runs(database_url, table, clock):
+async def test_a_collection_is_dropped_while_a_worker_runs(database_url, run, table, clock):
     told = []
     async with client(database_url, clock=clock) as opened:
         for _ in range(2):
             news = opened.collection("news")
             working = asyncio.create_task(opened.work(tell=told.append))
             await news.tables.follow(**table.options(changes="trigger"))
-
-            async def is_stored(news=news):
-                clock.advance(worker_tables.WATCHING_SECONDS)
-                return len(await rows(news)) == 3
-
-            await eventually(is_stored)
+            await until_found(clock, 3, news.count)
             table.update(1, body="cherry")
             dropping = asyncio.create_task(news.drop())
             await clock.passes_until(dropping.done, worker_tables.WATCHING_SECONDS)
@@ -242,7 +235,7 @@ async def test_a_collection_is_dropped_while_a_worker_runs(database_url, table, 
             await cancel(working)
         assert not [line for line in told if "failed" in line]
         # Entries of transactions that ended later.
-        columns = "source_id, row_key, due_at, attempts"
-        sql(database_url, f"INSERT INTO semlex.row_change ({columns}) VALUES (gen_random_uuid(), '1', now(), 0)")  # noqa: S608
+        row = "(source_id, row_key, due_at, attempts) VALUES (gen_random_uuid(), '1', now(), 0)"
+        await run(f"INSERT INTO semlex.row_change {row}")
         await opened.work(drain=True)
-        assert await beside(database_url, "SELECT count(*) FROM semlex.row_change") == [(0,)]
+        assert await run("SELECT count(*) FROM semlex.row_change") == [(0,)]

@@ -5,8 +5,8 @@ import pytest
 from semlex import Document, SyncClient
 from semlex.server.tokens import TokenFile
 from tests.journeys.server.page.conftest import shown_of
+from tests.support.databases import execute
 from tests.support.http_server import COLLECTION, sync_client_of
-from tests.support.job_clients import sql
 from tests.support.shown import HAS_HITS, RING, TIMERS, click, hold, order, release
 
 pytestmark = pytest.mark.slow
@@ -130,7 +130,7 @@ def test_the_address_holds_question_weight_and_filter(served):
 
 
 def test_jobs_are_followed_while_they_are_seen(served, url):
-    sql(url, "DELETE FROM semlex.job")
+    execute(url, "DELETE FROM semlex.job")
     with sync_client_of(url) as client, served.at() as page:
         page.value(TIMERS)
         click(page, "nav a", "Collections")
@@ -155,7 +155,7 @@ def test_jobs_are_followed_while_they_are_seen(served, url):
 
 
 def test_jobs_are_cancelled_and_retried(url, browser):
-    sql(url, "DELETE FROM semlex.job")
+    execute(url, "DELETE FROM semlex.job")
     with shown_of(browser, url, rights="admin") as shown, sync_client_of(url) as client:
         job = client.collection(COLLECTION).jobs.submit("optimize")
         with shown.at("collections", width=390) as page:
@@ -169,7 +169,7 @@ def test_jobs_are_cancelled_and_retried(url, browser):
             page.wait(f"({SHOWN_ACTIONS}) === 'Retry optimize of {COLLECTION}'")
             assert job.status().state == "cancelled"
             failed = "UPDATE semlex.job SET state = 'failed', error_code = 'x', error_message = %s"
-            sql(url, failed, "no /srv/" + "x" * 99)
+            execute(url, failed, ["no /srv/" + "x" * 99])
             page.value(RING)
             page.wait(f"{TEXT}.includes('failed')")
             page.value("document.querySelector('.stacks details').open = true")
