@@ -1,4 +1,4 @@
-"""`load_vectors`: rows of tables with their vectors, stored as they are; what cannot be is refused with its row."""
+"""Rows of tables with their vectors: stored as they are or refused by their number, read in parts, not loaded twice."""
 
 import asyncio
 import json
@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -22,6 +21,9 @@ from semlex.errors import ConfigurationError, DuplicateError, ModelMismatchError
 from semlex.ingest.bulk.row_batch import RowFields
 from semlex.ingest.bulk.sources import joined_batches, opened_sources
 from semlex.store.write import chunks as chunks_module
+from semlex.testing import HashEmbedder
+from tests.support.folders import folder_with
+from tests.support.foreign_tables import stored_rows
 from tests.support.properties import OWN_ROWS, examples
 from tests.support.retrievers import sync_opened
 from tests.support.waiting import turns
@@ -62,15 +64,8 @@ def table(count, first=0):
     return pa.table(given_columns | {"vector": pa.FixedSizeListArray.from_arrays(flat, WIDTH)})
 
 
-def stored(url, collection="rows"):
-    """Id -> text, metadata, bytes of the vector."""
-    with psycopg.connect(url) as connection:
-        columns = "chunk_id, chunk_text, metadata, public.vector_send(embedding)"
-        joined = f"semlex.{collection}_chunk LEFT JOIN semlex.{collection}_embedding_1 USING (document_id, chunk_id)"
-        return {row[0]: row[1:] for row in connection.execute(f"SELECT {columns} FROM {joined}")}  # noqa: S608
-
-
 def expected(given_columns):
+    """As `stored_rows` finds them: id -> text, metadata, bytes of the vector."""
     head = WIDTH.to_bytes(2, "big") + bytes(2)
     rows = zip(*(given_columns[name] for name in ("id", "text", "vector", "year", "kind")), strict=True)
     return {
@@ -87,8 +82,7 @@ def parquet(folder, count):
 
 def json_lines(folder, count):
     path = folder / "rows.jsonl"
-    lines = (json.dumps(row) for row in table(count).to_pylist())
-    path.write_text("\n\n".join(lines), encoding="utf-8")
+    path.write_text("\n\n".join(json.dumps(row) for row in table(count).to_pylist()), encoding="utf-8")
     return path
 
 
@@ -112,7 +106,7 @@ def test_every_source_stores_the_same(database_url, store, tmp_path):
         for count in (1, 4, 11):
             report = store.tables.load(rows(tmp_path, count))
             assert (report.rows, report.written) == (count, count), kind
-            assert stored(database_url) == expected(columns(count)), kind
+            assert stored_rows(database_url, "rows") == expected(columns(count)), kind
         assert store.search("apple number 0", mode="keyword")[0].id == "r0", kind
         store.delete(columns(11)["id"])
         (tmp_path / "rows.jsonl").unlink(missing_ok=True)  # the next kind may load the whole folder
@@ -127,7 +121,7 @@ def test_rows_are_the_same_as_added_documents(database_url):
         loaded.tables.load(rows)
         documents = [Document(text, values, id=name) for name, (text, values, _) in expected(rows).items()]
         added.add_documents(documents, rows["vector"])
-    assert stored(database_url, "loaded") == stored(database_url, "added")
+    assert stored_rows(database_url, "loaded") == stored_rows(database_url, "added")
 
 
 loads = st.tuples(
@@ -162,14 +156,13 @@ def test_loads_after_each_other_are_a_mapping(store, runs):
 
 
 def test_fields_may_have_other_names_and_types(database_url, store):
-    names = {"id": "key", "text": "body", "vector": "embedding"}
-    renamed = {names.get(name, name): values for name, values in columns(2).items()}
+    fields = {"id": "key", "text": "body", "vector": "embedding"}
+    renamed = {fields.get(name, name): values for name, values in columns(2).items()}
     renamed["metadata"] = ['{"year": 1, "extra": {"a": [1]}}', None]
-    fields = {"text_field": "body", "vector_field": "embedding", "id_field": "key"}
-    store.tables.load(renamed, **fields, metadata_fields=["kind", "metadata"])
-    found = stored(database_url)
-    assert found["r0"][1] == {"kind": "even", "year": 1, "extra": {"a": [1]}}
-    assert found["r1"][1] == {}
+    names = {f"{field}_field": name for field, name in fields.items()}
+    store.tables.load(renamed, **names, metadata_fields=["kind", "metadata"])
+    found = stored_rows(database_url, "rows")
+    assert (found["r0"][1], found["r1"][1]) == ({"kind": "even", "year": 1, "extra": {"a": [1]}}, {})
     # Arrow values become JSON.
     moment = datetime(2024, 5, 6, 7, 8, 9, 10, UTC)
     rows = table(1).select(["id", "text", "vector"])
@@ -184,7 +177,7 @@ def test_fields_may_have_other_names_and_types(database_url, store):
     }.items():
         rows = rows.append_column(name, values)
     store.tables.load(rows)
-    at, found = moment.isoformat(), stored(database_url)["r0"][1]
+    at, found = moment.isoformat(), stored_rows(database_url, "rows")["r0"][1]
     assert found.pop("deep") == {"times": [at], "n": None}
     assert found == {"day": "2024-05-06", "moment": at, "east": at, "word": "red", "small": 1.5}
     # Other numbers are rounded to float32.
@@ -193,7 +186,7 @@ def test_fields_may_have_other_names_and_types(database_url, store):
         numbers = [number, 2, 3]
         vector = pa.array([numbers], pa.list_(pa.float64(), width)).cast(pa.list_(kind, width))
         store.tables.load(table(1).drop("vector").append_column("vector", vector))
-        assert np.frombuffer(stored(database_url)["r0"][2][4:], ">f4").tolist() == numbers, (kind, width)
+        assert np.frombuffer(stored_rows(database_url, "rows")["r0"][2][4:], ">f4").tolist() == numbers, (kind, width)
     # Missing ids are derived from the row.
     rows, before = columns(3), store.count()
     del rows["id"]
@@ -282,16 +275,9 @@ def test_wrong_columns_are_refused_before_any_row(empty, tmp_path):
 def test_what_is_no_table_is_refused(empty, tmp_path):
     data = parquet(tmp_path, 9).read_bytes()
     (tmp_path / "empty").mkdir()
-    for name, content in {
-        "cut.parquet": data[: len(data) // 2],
-        "zero.parquet": b"",
-        "rows.csv": b"a,b\n",
-        "deep.jsonl": b'{"text": ' + b"[" * 100_000 + b"\n",
-        "bytes.jsonl": b'{"text": "\xff"}\n',
-        "list.jsonl": b"[1]\n",
-        "half.jsonl": b'{"text": "a"',
-    }.items():
-        (tmp_path / name).write_bytes(content)
+    files = {"cut.parquet": data[: len(data) // 2], "zero.parquet": b"", "rows.csv": b"a,b\n", "list.jsonl": b"[1]\n"}
+    files |= {"bytes.jsonl": b'{"text": "\xff"}\n', "half.jsonl": b'{"text": "a"'}
+    folder_with(tmp_path, files | {"deep.jsonl": b'{"text": ' + b"[" * 100_000 + b"\n"})
     for name in ("cut.parquet", "zero.parquet", "rows.csv", "empty", "nothing.parquet", "deep.jsonl", "bytes.jsonl"):
         with pytest.raises(ConfigurationError, match=name):
             empty.tables.load(tmp_path / name)
@@ -369,10 +355,8 @@ def test_batches_go_over_as_many_connections_as_there_are(database_url, connecti
             alive.remove(connection)
 
     with retriever(database_url, bulk=SMALL, max_connections=connections, timeout=PATIENCE) as opened:
-        for add, given in (
-            (opened.tables.load, [given_rows]),
-            (opened.add_documents, [documents, given_rows["vector"]]),
-        ):
+        adding = (opened.tables.load, [given_rows]), (opened.add_documents, [documents, given_rows["vector"]])
+        for add, given in adding:
             seen, together = set(), asyncio.Event()
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(chunks_module, "copy_rows", counted)
@@ -388,10 +372,9 @@ def test_import_on_the_command_line(shell):
     assert (report["rows"], report["written"]) == (5, 5)
     assert "0 rows stored, 5 unchanged or repeated" in shell(*load, "--on-duplicate", "skip").stderr
     assert "rows.parquet has no field 'body'" in shell(*load, "--text-field", "body", code=2).stderr
-    said = shell(*load, "--on-duplicate", "fail", code=2).stderr
-    assert "these ids are stored already or given twice: 'r0'" in said
-    (hit, *_) = shell.objects("search", "apple number 3", "-c", "c", "--mode", "keyword")
-    assert hit["metadata"]["year"] == 2003
+    refused = shell(*load, "--on-duplicate", "fail", code=2).stderr
+    assert "these ids are stored already or given twice: 'r0'" in refused
+    assert shell.objects("search", "apple number 3", "-c", "c", "--mode", "keyword")[0]["metadata"]["year"] == 2003
 
 
 @pytest.mark.slow
@@ -417,3 +400,118 @@ def test_a_file_that_became_another_is_refused(tmp_path):
     pq.write_table(pa.table({"id": ["a"], "body": ["b"]}), path)
     with pytest.raises(ConfigurationError, match="text"):
         list(source.batches(10))
+
+
+def rows_read(collection, parts, limit):
+    for part in range(parts):
+        after = None
+        while (batch := collection.tables.read(part=part, parts=parts, after=after, limit=limit)).num_rows:
+            assert batch.num_rows <= limit
+            yield from batch.to_pylist()
+            after = batch["id"][-1].as_py()
+
+
+def test_parts_are_the_whole_collection_once(store):
+    assert store.tables.read().num_rows == 0
+    store.tables.load(columns(60))
+    store.add_documents([{"id": "plain", "text": "no vector"}])
+    ids = [one.id for one in store.list_chunks(limit=1_000)]
+    rows = zip(expected(columns(60)).items(), columns(60)["vector"].tolist(), strict=True)
+    wanted = {one: (text, "", json.dumps(values, sort_keys=True), vector) for (one, (text, values, _)), vector in rows}
+    wanted["plain"] = ("no vector", "", "{}", None)
+    names = ("id", "text", "source_document", "metadata", "vector")
+    for parts, limit in ((1, 1), (1, 10_000), (3, 7), (64, 5)):
+        found = [tuple(row[name] for name in names) for row in rows_read(store, parts, limit)]
+        assert found == [(one, *wanted[one]) for one in ids], parts  # in the order of keys
+
+
+def test_a_page_has_the_vectors_that_another_program_stored(database_url, store):
+    assert store.tables.read().num_rows == 0
+    with retriever(database_url) as other:
+        other.tables.load(columns(3))
+        assert store.tables.read()["vector"].to_pylist() == other.tables.read()["vector"].to_pylist()
+        other.embeddings.change(HashEmbedder(5))
+        other.embeddings.drop(1, force=True)
+        assert store.tables.read()["vector"].type.list_size == 5
+    parts = {"part": 2, "parts": 2}, {"part": -1}, {"parts": 0}, {"parts": True}
+    for wrong in (*parts, {"limit": 0}, {"limit": 10_001}):
+        with pytest.raises(ConfigurationError):
+            store.tables.read(**wrong)
+
+
+def titled(count):
+    return [row | {"section_title": "Fruit"} for row in table(count).to_pylist()]
+
+
+# The text of a stored row that has no vector, and a second row of an id, which replaces the first.
+MORE = [
+    {"id": "plain", "text": "no vector", "vector": [1.0, 1.0, 0.5]},
+    {"id": "r0", "text": "the last of an id counts", "vector": [1.0, 1.0, 0.5], "year": 1},
+]
+
+
+def test_unchanged_rows_are_not_written_again(store):
+    def load(rows, **options):
+        return store.tables.load(pa.Table.from_pylist(rows), **{"skip_unchanged": True} | options).written
+
+    rows = titled(60)
+    assert load(rows[:20]) == 20
+    assert load(rows) == 40
+    assert load(rows) == 0
+    rows[3]["text"] = "a pear"
+    rows[11]["year"] = 1
+    rows[12]["section_title"] = "Trees"  # embedded with the text
+    rows[13]["year"] = None  # no key
+    store.add_documents([{"id": "plain", "text": "no vector"}])
+    rows += MORE
+    assert load(rows) == 6
+    assert load(rows[1:]) == 0
+    assert load(titled(60), on_duplicate="skip") == 0
+    # Vectors of unchanged rows are not compared.
+    other = rows[1] | {"vector": [1.0, 2.0, 3.0]}
+    for skip_unchanged, kept in ((True, rows[1]), (False, other)):
+        assert load([other], skip_unchanged=skip_unchanged) == (not skip_unchanged)
+        assert store.embeddings.vectors(["r1"])["r1"].tolist() == kept["vector"]
+
+
+def test_vectors_of_stored_texts_need_not_be_made_again(store):
+    rows = titled(20)
+    assert store.tables.stored_vectors(pa.Table.from_pylist(rows).drop("vector")) == {}
+    store.tables.load(pa.Table.from_pylist(rows[:10]))
+    store.add_documents([{"id": "plain", "text": "no vector"}])
+    rows[3]["text"] = "a pear"
+    rows[4]["year"] = 1  # of no matter to the vector
+    rows[5]["section_title"] = "Trees"  # embedded with the text
+    found = store.tables.stored_vectors(pa.Table.from_pylist(rows + MORE).drop("vector"))
+    # An id is repeated in another batch.
+    kept = {number: rows[number]["vector"] for number in (0, 1, 2, 4, 6, 7, 8, 9)}
+    assert {number: vector.tolist() for number, vector in found.items()} == kept
+    with pytest.raises(ConfigurationError, match="no field 'text'"):
+        store.tables.stored_vectors(pa.table({"id": ["a"]}))
+    with pytest.raises(ValidationError, match="text"):
+        store.tables.stored_vectors(pa.table({"id": ["a", "b"], "text": ["fine", ""]}))
+
+
+@pytest.mark.parametrize("storage", ["vector", "halfvec"])
+def test_vectors_come_back_by_id(database_url, storage):
+    rows = np.random.default_rng(7).normal(size=(5, 6)).astype(np.float32)
+    kept = rows if storage == "vector" else rows.astype(np.float16).astype(np.float32)
+    with (
+        sync_opened(database_url, "none", collection="given", vector_storage=storage) as store,
+        sync_opened(database_url, "none", collection="given") as early,
+    ):
+        assert store.embeddings.vectors(["0"]) == {}
+        assert early.count() == 0
+        store.add_texts(list("abcde"), ids=list("01234"), embeddings=rows)
+        store.add_documents([Document("without", id="words")])
+        for reader in (store, early):  # `early` was opened before the first vectors
+            found = reader.embeddings.vectors(["3", "words", "none", "0", "3"])
+            assert set(found) == {"0", "3"}
+            assert all(np.array_equal(vector, kept[int(name)]) for name, vector in found.items())
+            assert all((vector.dtype, vector.shape) == (np.float32, (6,)) for vector in found.values())
+        assert store.embeddings.vectors([]) == {}
+        with pytest.raises(ValidationError, match="ids must be a list of str"):
+            store.embeddings.vectors("0")
+    with sync_opened(database_url, 8, collection="made") as made:  # vectors that a model made
+        made.add_texts(["a lion"], ids=["lion"])
+        assert np.allclose(made.embeddings.vectors(["lion"])["lion"], HashEmbedder(8).embed_documents(["a lion"])[0])
