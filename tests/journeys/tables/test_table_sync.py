@@ -7,6 +7,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 import psycopg
@@ -21,8 +22,9 @@ from semlex.ingest.followed import changed_rows, run, writes
 from semlex.ingest.loaders.base import LoadError
 from semlex.ingest.loaders.markdown import MarkdownLoader
 from semlex.options.collection import FileLimits
+from semlex.store.followed.compare import ComparedTable
 from tests.support.databases import set_in_database
-from tests.support.followed import KEYS, WAYS, Articles, articles
+from tests.support.followed import KEYS, RELATIONS, WAYS, Articles, articles
 from tests.support.properties import OWN_ROWS
 from tests.support.retrievers import sync_opened
 from tests.support.synchronised import CountingEmbedder, opened
@@ -42,7 +44,6 @@ class Twin:
 
     table: Articles
     collection: str = "rows"
-    url: str = ""
     rows: dict[int, dict[str, Any]] = field(default_factory=dict)
     words: set[str] = field(default_factory=set)
     _made: int = 0
@@ -75,9 +76,8 @@ class Twin:
 
     def check(self, store):
         """Compare the collection with the rows: texts, metadata, keys, and what searches find."""
-        keys = {number: self.table.key_of(number) for number in self.rows}
-        names = {number: json.dumps(key) if isinstance(key, tuple) else str(key) for number, key in keys.items()}
-        expected = {f"articles/{names[number]}": row for number, row in self.rows.items()}
+        keys = ((self.table.key_of(number), row) for number, row in self.rows.items())
+        expected = {f"articles/{json.dumps(key) if isinstance(key, tuple) else key}": row for key, row in keys}
         found = {}
         for chunk in store.list_chunks(limit=1_000):
             found.setdefault(chunk.source_document, []).append(chunk)
@@ -92,8 +92,8 @@ class Twin:
             assert all(letter.isspace() for place, letter in enumerate(text) if place not in covered)
         words = {word: name for name, row in expected.items() for word in (row["body"] or "").split()}
         for word in sorted(self.words)[:: max(1, len(self.words) // 12)]:
-            hits = store.search(word, 5, mode="keyword")
-            assert {hit.source_document for hit in hits} == ({words[word]} if word in words else set())
+            found = {hit.source_document for hit in store.search(word, 5, mode="keyword")}
+            assert found == ({words[word]} if word in words else set())
 
 
 @contextmanager
@@ -104,11 +104,10 @@ def followed(url, key="int", relation="table", *, rows=0, schema="shop", setting
         articles(url, key, relation, schema=schema) as table,
         sync_opened(url, CountingEmbedder(8), collection=collection, **(settings_of_store or {})) as store,
     ):
-        twin = Twin(table, collection, url)
+        twin = Twin(table, collection)
         for number in range(rows):
             twin.insert(number, 3)
-        given = {"name": "articles", "metadata": ["author"], **options}
-        store.tables.follow(**table.options(**given))
+        store.tables.follow(**table.options(name="articles", metadata=["author"]) | options)
         yield twin, store
 
 
@@ -127,10 +126,8 @@ operations = st.one_of(
     st.tuples(st.just("insert"), numbers, st.sampled_from([1, 3, 60])),
     st.tuples(st.just("body"), numbers, st.sampled_from([0, 2, 60])),
     st.tuples(st.just("author"), numbers, st.sampled_from(["bob", None])),
-    st.tuples(st.just("status"), numbers, st.none()),
-    st.tuples(st.just("delete"), numbers, st.none()),
-    st.tuples(st.just("truncate"), st.none(), st.none()),
-    st.tuples(st.just("sync"), st.none(), st.none()),
+    *(st.tuples(st.just(act), numbers, st.none()) for act in ("status", "delete")),
+    *(st.tuples(st.just(act), st.none(), st.none()) for act in ("truncate", "sync")),
 )
 
 
@@ -184,23 +181,17 @@ def test_a_collection_holds_what_the_table_holds_whatever_happened(tables, key, 
         happen(twin, store, act, number, value)
     sync(store, allow_empty=True)
     twin.check(store)
-    with psycopg.connect(twin.url) as connection:
-        assert count_faults(connection, twin.collection) == {}
+    assert count_faults(twin.table.connection, twin.collection) == {}
     CountingEmbedder.texts = 0
     assert counts(sync(store, allow_empty=True)) == (0, 0, 0, 0, 0)
     assert CountingEmbedder.texts == 0
 
 
-RELATIONS = [("int", relation, False) for relation in ("partitioned", "view", "materialized view")]
-
-
-@pytest.mark.parametrize(
-    ("key", "relation", "is_elsewhere"), [*RELATIONS, *((key, "table", True) for key in sorted(KEYS))]
-)
-def test_partitions_views_and_other_databases_are_kept_in_step(database_url, new_database, key, relation, is_elsewhere):
-    url = new_database() if is_elsewhere else database_url
+@pytest.mark.parametrize(("key", "relation"), [*product(["int"], RELATIONS[1:]), *product(sorted(KEYS), ["table"])])
+def test_partitions_views_and_other_databases_are_kept_in_step(database_url, new_database, key, relation):
+    url = new_database() if relation == "table" else database_url
     with articles(url, key, relation) as table, opened(database_url, "rows") as store:
-        twin, options = Twin(table), {"source_database": url} if is_elsewhere else {}
+        twin, options = Twin(table), {"source_database": url} if relation == "table" else {}
         for number in range(4):
             twin.insert(number, 3)
         store.tables.follow(**table.options(name="articles", metadata=["author"], **options))
@@ -234,13 +225,13 @@ def test_only_changed_texts_are_embedded_and_analysed(database_url):
         for number in (0, 1):
             twin.update(number, title="")
         sync(store)
-        before = postings(database_url, twin)
+        before = postings(twin)
         CountingEmbedder.texts = 0
         for number in range(30):
             twin.update(number, author="bob", status="draft")
         assert counts(sync(store)) == (0, 0, 30, 0, 0)
         assert CountingEmbedder.texts == 0
-        assert postings(database_url, twin) == before
+        assert postings(twin) == before
         assert len(store.search("zqbx", 5, mode="keyword", filters={"author": "bob"})) == 1
         twin.check(store)
         store.tables.change("articles", text=["body"])
@@ -252,19 +243,14 @@ def test_only_changed_texts_are_embedded_and_analysed(database_url):
         assert {chunk.metadata["status"] for chunk in store.list_chunks()} == {"draft"}
 
 
-def postings(url, twin):
+def postings(twin):
     """Everything that the keyword index holds, and the ids by which it knows chunks."""
-    kept = f"^{twin.collection}_(segment|posting|tombstone|manifest)"
-    listed = (
-        "SELECT relname::text FROM pg_class WHERE relkind = 'r' AND relnamespace = 'semlex'::regnamespace "
-        "AND relname ~ %s ORDER BY 1"
-    )
-    with psycopg.connect(url) as connection:
-        names = connection.execute(listed, [kept]).fetchall()
-        assert names
-        queries = [f"SELECT t::text FROM semlex.{name} AS t ORDER BY 1" for (name,) in names]  # noqa: S608
-        queries.append(f"SELECT chunk_id, keyword_id FROM semlex.{twin.collection}_chunk ORDER BY 1")  # noqa: S608
-        return [connection.execute(query).fetchall() for query in queries]
+    run, listed = twin.table.connection.execute, "SELECT tablename FROM pg_tables WHERE tablename ~ %s ORDER BY 1"
+    names = run(listed, [f"^{twin.collection}_(segment|posting|tombstone|manifest)"]).fetchall()
+    assert names
+    queries = [f"SELECT t::text FROM semlex.{name} AS t ORDER BY 1" for (name,) in names]  # noqa: S608
+    queries.append(f"SELECT chunk_id, keyword_id FROM semlex.{twin.collection}_chunk ORDER BY 1")  # noqa: S608
+    return [run(query).fetchall() for query in queries]
 
 
 def test_long_texts_expressions_and_formats_make_the_chunks(database_url):
@@ -322,7 +308,7 @@ def test_rows_that_change_while_they_are_read_are_read_again(database_url, relat
             twin.update(1, author="bob")
             twin.delete(2)
             twin.table.update(3, status="draft")  # of no column that is read
-        assert counts(running.result(120)) == (0, 3, 0, 1, 0)
+        assert counts(running.result(LIMIT)) == (0, 3, 0, 1, 0)
         twin.check(store)
         # A row that returns during the run is not deleted.
         before = dict(twin.rows[4])
@@ -330,26 +316,38 @@ def test_rows_that_change_while_they_are_read_are_read_again(database_url, relat
         with waiting_run(database_url, twin, store) as running:
             twin.table.insert(4, **before)
             twin.rows[4] = before
-        assert counts(running.result(120)) == (0, 0, 0, 0, 0)
+        assert counts(running.result(LIMIT)) == (0, 0, 0, 0, 0)
         twin.check(store)
         # If the text changes during the run, text and metadata are stored together.
         twin.update(5, author="bob")
         with waiting_run(database_url, twin, store) as running:
             twin.update(5, body=twin.body(3))
-        assert counts(running.result(120)) == (0, 1, 0, 0, 0)
+        assert counts(running.result(LIMIT)) == (0, 1, 0, 0, 0)
         twin.check(store)
 
 
-def test_a_change_that_is_taken_back_while_it_is_stored_is_stored_again(database_url, monkeypatch):
-    """The second run reads the row while the first is about to store what it was for a moment."""
-    compared, may_commit = threading.Event(), threading.Event()
-    settle = writes.RowWrites._settle
+@contextmanager
+def first_call_held(owner, name):
+    """The first call of a coroutine function does its work and ends with the block; an event says that it waits."""
+    waits, may_end, real = threading.Event(), threading.Event(), getattr(owner, name)
 
-    async def slow(own, connection, keys):
-        await settle(own, connection, keys)
-        if not compared.is_set():
-            compared.set()
-            await asyncio.to_thread(may_commit.wait, LIMIT)
+    async def held(*given, **options):
+        result = await real(*given, **options)
+        if not waits.is_set():
+            waits.set()
+            await asyncio.to_thread(may_end.wait, LIMIT)
+        return result
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, name, held)
+        try:
+            yield waits
+        finally:
+            may_end.set()
+
+
+def test_a_change_that_is_taken_back_while_it_is_stored_is_stored_again(database_url):
+    """The second run reads the row while the first is about to store what it was for a moment."""
 
     async def work():
         async with Client(database_url, CountingEmbedder(8)) as client:
@@ -359,15 +357,13 @@ def test_a_change_that_is_taken_back_while_it_is_stored_is_stored_again(database
         sync(store)
         before = twin.rows[0]["body"]
         twin.update(0, body=twin.body(2))
-        monkeypatch.setattr(writes.RowWrites, "_settle", slow)
         with ThreadPoolExecutor(2) as pool:
-            first = pool.submit(sync, store)
-            assert compared.wait(LIMIT)
-            twin.update(0, body=before)
-            second = pool.submit(asyncio.run, work())
-            with psycopg.connect(database_url) as connection:
-                until(lambda: second.done() or waiting(connection), "a run that waits for another one")
-            may_commit.set()
+            with first_call_held(writes.RowWrites, "_settle") as is_about_to_commit:
+                first = pool.submit(sync, store)
+                assert is_about_to_commit.wait(LIMIT)
+                twin.update(0, body=before)
+                second = pool.submit(asyncio.run, work())
+                until(lambda: second.done() or waiting(twin.table.connection), "a run that waits for another one")
             first.result(LIMIT)
             second.result(LIMIT)
         assert counts(sync(store)) == (0, 0, 0, 0, 0)
@@ -377,15 +373,6 @@ def test_a_change_that_is_taken_back_while_it_is_stored_is_stored_again(database
 @pytest.mark.parametrize("stored", [0, 2])  # copied into empty tables, or merged
 def test_two_runs_that_store_a_new_row_leave_what_it_is_now(database_url, monkeypatch, stored):
     """The first run has compared the row once more when it changes, and the second stores it before the first does."""
-    compared, may_write = threading.Event(), threading.Event()
-    write_chunks = writes.write_chunks
-
-    async def slow(*given, **options):
-        if not compared.is_set():
-            compared.set()
-            await asyncio.to_thread(may_write.wait, LIMIT)
-        return await write_chunks(*given, **options)
-
     with (
         followed(database_url, rows=stored) as (twin, store),
         sync_opened(database_url, CountingEmbedder(8), collection=twin.collection) as other,
@@ -393,16 +380,13 @@ def test_two_runs_that_store_a_new_row_leave_what_it_is_now(database_url, monkey
     ):
         sync(store)
         twin.insert(7, 2)
-        monkeypatch.setattr(writes, "write_chunks", slow)
-        first = pool.submit(sync, store)
-        try:
-            assert compared.wait(LIMIT)
+        with first_call_held(ComparedTable, "unchanged") as has_compared:
+            first = pool.submit(sync, store)
+            assert has_compared.wait(LIMIT)
             twin.update(7, body=twin.body(3))
-            with monkeypatch.context() as patch:
-                patch.setattr(writes.RowWrites, "wait", other_runs_have_ended)
-                assert counts(sync(other)) == (1, 0, 0, 0, 0)
-        finally:
-            may_write.set()
+            monkeypatch.setattr(writes.RowWrites, "wait", other_runs_have_ended)
+            assert counts(sync(other)) == (1, 0, 0, 0, 0)
+            monkeypatch.undo()
         assert counts(first.result(LIMIT)) == (0, 0, 0, 0, 0)
         twin.check(store)
 
