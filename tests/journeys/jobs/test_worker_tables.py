@@ -15,6 +15,7 @@ from tests.support.job_clients import client, reached
 from tests.support.waiting import eventually
 
 LOOK = "UPDATE semlex.followed_table SET look_at = now()"
+EXPECTED = {"articles/0": "apple", "articles/1": "cherry", "articles/3": "banana"}
 
 
 @pytest.fixture
@@ -53,9 +54,6 @@ async def until_found(clock, expected, find, seconds=worker_tables.WATCHING_SECO
         return await find() == expected
 
     await eventually(is_found)
-
-
-EXPECTED = {"articles/0": "apple", "articles/1": "cherry", "articles/3": "banana"}
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -233,7 +231,7 @@ async def test_a_collection_is_dropped_while_a_worker_runs(database_url, run, ta
             await dropping
             table.update(1, body="banana")
             await cancel(working)
-        assert not [line for line in told if "failed" in line]
+        assert not [line for line in told if "failed" in line or "could not" in line]
         # Entries of transactions that ended later.
         row = "(source_id, row_key, due_at, attempts) VALUES (gen_random_uuid(), '1', now(), 0)"
         await run(f"INSERT INTO semlex.row_change {row}")
