@@ -31,6 +31,13 @@ from tests.support.retrievers import opened, sync_opened
 WIDTH = 16
 TABLES = ("source", "document", "ingestion_log", "chunk", "embedding_1")
 retriever = partial(sync_opened, model=WIDTH, collection="orchard")
+TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=20)
+NUMBERS = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+VALUES = st.recursive(st.none() | st.booleans() | NUMBERS | TEXTS, lambda inner: st.lists(inner, max_size=3))
+METADATA = st.dictionaries(st.sampled_from(["a", "b", "é"]), VALUES, max_size=3)
+NUMBER = st.floats(-(2.0**40), 2.0**40, width=32)
+# A collection refuses vectors without a direction.
+VECTORS = st.lists(NUMBER, min_size=3, max_size=3).filter(lambda vector: max(map(abs, vector)) > 1e-3)
 
 
 def contents(url, collection):
@@ -106,15 +113,6 @@ def test_collections_without_rows_or_with_few_vectors_are_restored(database_url,
             assert store.status().keyword == engine
             assert (store.description(), store.status().description) == ("All about apples",) * 2
             assert [hit.id for hit in store.search("apple")] == ["a"]
-
-
-TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=20)
-NUMBERS = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
-VALUES = st.recursive(st.none() | st.booleans() | NUMBERS | TEXTS, lambda inner: st.lists(inner, max_size=3))
-METADATA = st.dictionaries(st.sampled_from(["a", "b", "é"]), VALUES, max_size=3)
-NUMBER = st.floats(-(2.0**40), 2.0**40, width=32)
-# A collection refuses vectors without a direction.
-VECTORS = st.lists(NUMBER, min_size=3, max_size=3).filter(lambda vector: max(map(abs, vector)) > 1e-3)
 
 
 @pytest.mark.slow
@@ -295,8 +293,14 @@ def test_what_is_there_is_not_written_over(database_url, tmp_path, monkeypatch):
         assert ((tmp_path / "new").exists(), list(mounted.iterdir())) == (False, [])
 
 
-def test_an_empty_collection_of_other_settings_is_refused(dumped):
+def test_what_is_no_folder_and_an_empty_collection_of_other_settings_are_refused(dumped, tmp_path):
     client, whole, url = dumped
+    for folder in (None, 5, "", b"folder", f"{tmp_path}/a\0b", f"{tmp_path}/a\udcffb/\0", ["folder"]):
+        with pytest.raises((ConfigurationError, ValidationError), match="folder"):
+            client.collection("orchard").tables.dump(folder)
+        with pytest.raises((ConfigurationError, ValidationError, DumpError)):
+            client.restore(folder)
+    assert list(tmp_path.iterdir()) == []
     for made, asked, option in (
         ({"language": "german"}, {}, "language"),
         ({"distance": "l2"}, {}, "distance"),
@@ -336,13 +340,3 @@ def test_on_the_command_line(shell):
     assert shell.objects("search", "banana", "-c", "d")[0]["source_document"] == "fruit.txt"
     (shell.folder / "saved" / "manifest.json").write_text("{}")
     assert "is not the manifest of a dump" in shell("collections", "restore", "saved", "-c", "e", code=2).stderr
-
-
-def test_what_is_no_folder_is_refused(dumped, tmp_path):
-    client, *_ = dumped
-    for folder in (None, 5, "", b"folder", f"{tmp_path}/a\0b", f"{tmp_path}/a\udcffb/\0", ["folder"]):
-        with pytest.raises((ConfigurationError, ValidationError), match="folder"):
-            client.collection("orchard").tables.dump(folder)
-        with pytest.raises((ConfigurationError, ValidationError, DumpError)):
-            client.restore(folder)
-    assert list(tmp_path.iterdir()) == []

@@ -26,12 +26,20 @@ from tests.support.folders import folder_with
 from tests.support.foreign_tables import stored_rows
 from tests.support.properties import OWN_ROWS, examples
 from tests.support.retrievers import sync_opened
-from tests.support.waiting import turns
+from tests.support.waiting import LIMIT, turns
 
 WIDTH = 3
-PATIENCE = 60.0  # seconds: a bound for a machine that is busy
 SMALL = BulkIngestConfig(batch_size=4, small_batch_rows=0)
 retriever = partial(sync_opened, model="none", collection="rows")
+loads = st.tuples(
+    st.lists(st.tuples(st.integers(0, 9), st.text("abc é", min_size=1).filter(str.strip)), max_size=9),
+    st.sampled_from(["update", "skip", "fail"]),
+)
+# The text of a stored row that has no vector, and a second row of an id, which replaces the first.
+MORE = [
+    {"id": "plain", "text": "no vector", "vector": [1.0, 1.0, 0.5]},
+    {"id": "r0", "text": "the last of an id counts", "vector": [1.0, 1.0, 0.5], "year": 1},
+]
 
 
 @pytest.fixture
@@ -59,9 +67,8 @@ def columns(count, first=0):
 
 
 def table(count, first=0):
-    given_columns = columns(count, first)
-    flat = pa.array(given_columns.pop("vector").reshape(-1))
-    return pa.table(given_columns | {"vector": pa.FixedSizeListArray.from_arrays(flat, WIDTH)})
+    made = columns(count, first)
+    return pa.table(made | {"vector": pa.array(made["vector"].tolist(), pa.list_(pa.float32(), WIDTH))})
 
 
 def expected(given_columns):
@@ -122,12 +129,6 @@ def test_rows_are_the_same_as_added_documents(database_url):
         documents = [Document(text, values, id=name) for name, (text, values, _) in expected(rows).items()]
         added.add_documents(documents, rows["vector"])
     assert stored_rows(database_url, "loaded") == stored_rows(database_url, "added")
-
-
-loads = st.tuples(
-    st.lists(st.tuples(st.integers(0, 9), st.text("abc é", min_size=1).filter(str.strip)), max_size=9),
-    st.sampled_from(["update", "skip", "fail"]),
-)
 
 
 @pytest.mark.slow
@@ -226,6 +227,19 @@ ARROW_ROWS = {
     "row 2: vector must have 2 components; got 1": [[1, 2], [1, 2], [1]],
     "vector": [[], []],
 }
+SCHEMAS = [
+    ({"text": None}, "has no field 'text': text_field must name one of 'id', 'vector'"),
+    ({"vector": None}, "has no field 'vector': vector_field must name one of"),
+    ({"vector": ["[1, 2, 3]"]}, "field 'vector' must hold lists of numbers, but is of type string"),
+    ({"vector": [["a"]]}, "must hold lists of numbers"),
+    ({"vector": [[[1.0]]]}, "must hold lists of numbers"),
+    ({"text": [1]}, "field 'text' must hold text, but is of type int64"),
+    ({"id": [1.5]}, "field 'id' must hold text or whole numbers"),
+    ({"extra": [b"x"]}, "field 'extra' is of type binary, which JSON does not have"),
+    ({"extra": [Decimal("1.5")]}, "field 'extra' is of type decimal"),
+    ({"extra": [{"a": [b"x"]}]}, "field 'extra' is of type struct"),
+    ({f"c{number}": [1] for number in range(1_001)}, "has 1,004 fields, at most 1,000"),
+]
 
 
 def test_a_wrong_row_is_named_and_nothing_is_stored(empty, tmp_path):
@@ -242,21 +256,6 @@ def test_a_wrong_row_is_named_and_nothing_is_stored(empty, tmp_path):
                 empty.tables.load(given_rows)
             assert where in str(refused.value)
     assert empty.count() == 0
-
-
-SCHEMAS = [
-    ({"text": None}, "has no field 'text': text_field must name one of 'id', 'vector'"),
-    ({"vector": None}, "has no field 'vector': vector_field must name one of"),
-    ({"vector": ["[1, 2, 3]"]}, "field 'vector' must hold lists of numbers, but is of type string"),
-    ({"vector": [["a"]]}, "must hold lists of numbers"),
-    ({"vector": [[[1.0]]]}, "must hold lists of numbers"),
-    ({"text": [1]}, "field 'text' must hold text, but is of type int64"),
-    ({"id": [1.5]}, "field 'id' must hold text or whole numbers"),
-    ({"extra": [b"x"]}, "field 'extra' is of type binary, which JSON does not have"),
-    ({"extra": [Decimal("1.5")]}, "field 'extra' is of type decimal"),
-    ({"extra": [{"a": [b"x"]}]}, "field 'extra' is of type struct"),
-    ({f"c{number}": [1] for number in range(1_001)}, "has 1,004 fields, at most 1,000"),
-]
 
 
 @pytest.mark.slow
@@ -288,6 +287,10 @@ def test_what_is_no_table_is_refused(empty, tmp_path):
         with pytest.raises(ConfigurationError):
             empty.tables.load(wrong)
     assert empty.count() == 0
+    (source,) = opened_sources(tmp_path / "rows.parquet", RowFields())
+    pq.write_table(pa.table({"id": ["a"], "body": ["b"]}), tmp_path / "rows.parquet")  # became another file
+    with pytest.raises(ConfigurationError, match="text"):
+        list(source.batches(10))
 
 
 def test_a_page_that_was_changed_stores_whole_batches_only(database_url, tmp_path):
@@ -348,13 +351,13 @@ def test_batches_go_over_as_many_connections_as_there_are(database_url, connecti
         if len(set(alive)) == connections:
             together.set()
         try:
-            await asyncio.wait_for(together.wait(), PATIENCE)  # until the others have begun
+            await asyncio.wait_for(together.wait(), LIMIT)  # until the others have begun
             await turns()  # one too many may begin
             return await send(connection, *arguments)
         finally:
             alive.remove(connection)
 
-    with retriever(database_url, bulk=SMALL, max_connections=connections, timeout=PATIENCE) as opened:
+    with retriever(database_url, bulk=SMALL, max_connections=connections, timeout=LIMIT) as opened:
         adding = (opened.tables.load, [given_rows]), (opened.add_documents, [documents, given_rows["vector"]])
         for add, given in adding:
             seen, together = set(), asyncio.Event()
@@ -392,14 +395,6 @@ def test_a_folder_may_hold_more_files_than_a_process_may_open(tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, bounds)
     assert ids == columns(files * 2)["id"]
-
-
-def test_a_file_that_became_another_is_refused(tmp_path):
-    path = parquet(tmp_path, 3)
-    (source,) = opened_sources(path, RowFields())
-    pq.write_table(pa.table({"id": ["a"], "body": ["b"]}), path)
-    with pytest.raises(ConfigurationError, match="text"):
-        list(source.batches(10))
 
 
 def rows_read(collection, parts, limit):
@@ -441,13 +436,6 @@ def test_a_page_has_the_vectors_that_another_program_stored(database_url, store)
 
 def titled(count):
     return [row | {"section_title": "Fruit"} for row in table(count).to_pylist()]
-
-
-# The text of a stored row that has no vector, and a second row of an id, which replaces the first.
-MORE = [
-    {"id": "plain", "text": "no vector", "vector": [1.0, 1.0, 0.5]},
-    {"id": "r0", "text": "the last of an id counts", "vector": [1.0, 1.0, 0.5], "year": 1},
-]
 
 
 def test_unchanged_rows_are_not_written_again(store):
