@@ -68,16 +68,10 @@ def made(source, layout="haystack", count=0, **options):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kind", "vector_type"), [*((kind, "vector(3)") for kind in KINDS.values()), (KINDS["haystack"], "halfvec(3)")],
-    ids=[*KINDS, "halfvec"],
-)  # fmt: skip
-def test_texts_ids_metadata_and_bits_are_equal(database_url, source, kind, vector_type):
-    storage = vector_type.removesuffix("(3)")
-    numbers = 2 if storage == "halfvec" else 3
+@pytest.mark.parametrize(("layout", "storage"), [*((layout, "vector") for layout in KINDS), ("haystack", "halfvec")])
+def test_texts_ids_metadata_and_bits_are_equal(database_url, source, layout, storage):
     with retriever(database_url, vector_storage=storage) as moved:
-        kind.make(source, vector_type)
-        every = []
+        kind, numbers, every = made(source, layout, vector_type=f"{storage}(3)"), 2 if storage == "halfvec" else 3, []
 
         @OWN_ROWS
         @given(rows=rows_of_all_kinds)
@@ -85,8 +79,8 @@ def test_texts_ids_metadata_and_bits_are_equal(database_url, source, kind, vecto
             source.execute(f"TRUNCATE {kind.table}")
             moved.delete(every)
             every[:] = [f"é {number}" for number in range(len(rows))]
-            made = zip(every, rows, strict=True)
-            kind.fill(source, [Row(name, row[0], str(row[numbers]), row[1]) for name, row in made])
+            named = zip(every, rows, strict=True)
+            kind.fill(source, [Row(name, row[0], str(row[numbers]), row[1]) for name, row in named])
             report = moved.tables.import_table(kind.name)
             assert (report.layout, report.vector_type, report.problems) == (kind.layout, storage, [])
             assert (report.rows, report.taken, report.written, report.skipped) == (len(rows), len(rows), len(rows), 0)
