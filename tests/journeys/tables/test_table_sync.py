@@ -5,9 +5,10 @@ import json
 import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import product
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
@@ -21,21 +22,30 @@ from semlex.errors import ConfigurationError, ModelError
 from semlex.ingest.followed import changed_rows, run, writes
 from semlex.ingest.loaders.base import LoadError
 from semlex.ingest.loaders.markdown import MarkdownLoader
+from semlex.jobs.tables import TableKeeper
 from semlex.options.collection import FileLimits
 from semlex.store.followed.compare import ComparedTable
+from semlex.testing import HashEmbedder
 from tests.support.databases import set_in_database
 from tests.support.followed import KEYS, RELATIONS, WAYS, Articles, articles
-from tests.support.properties import OWN_ROWS
+from tests.support.histories import EXPIRE, WORKERS, WRITERS, Worker, Writer, events, happen, transactions_in_turn
+from tests.support.properties import OWN_ROWS, examples
 from tests.support.retrievers import sync_opened
 from tests.support.synchronised import CountingEmbedder, opened
 from tests.support.waiting import LIMIT, until, until_waiting, waiting
 from tests.support.whole_collection import count_faults
 
 pytestmark = pytest.mark.pg16
-
-
 # Words of digits are several words.
 LETTERS = str.maketrans("0123456789", "abcdefghij")
+numbers = st.integers(0, 5)
+operations = st.one_of(
+    st.tuples(st.just("insert"), numbers, st.sampled_from([1, 3, 60])),
+    st.tuples(st.just("body"), numbers, st.sampled_from([0, 2, 60])),
+    st.tuples(st.just("author"), numbers, st.sampled_from(["bob", None])),
+    *(st.tuples(st.just(act), numbers, st.none()) for act in ("status", "delete")),
+    *(st.tuples(st.just(act), st.none(), st.none()) for act in ("truncate", "sync")),
+)
 
 
 @dataclass
@@ -97,14 +107,10 @@ class Twin:
 
 
 @contextmanager
-def followed(url, key="int", relation="table", *, rows=0, schema="shop", settings_of_store=None, **options):
+def followed(url, key="int", relation="table", *, rows=0, schema="shop", **options):
     """A table with rows, and a collection that follows it."""
-    collection = f"{schema}_rows"
-    with (
-        articles(url, key, relation, schema=schema) as table,
-        sync_opened(url, CountingEmbedder(8), collection=collection, **(settings_of_store or {})) as store,
-    ):
-        twin = Twin(table, collection)
+    with articles(url, key, relation, schema=schema) as table, opened(url, f"{schema}_rows") as store:
+        twin = Twin(table, f"{schema}_rows")
         for number in range(rows):
             twin.insert(number, 3)
         store.tables.follow(**table.options(name="articles", metadata=["author"]) | options)
@@ -119,28 +125,6 @@ def sync(store, **options):
 def counts(report):
     """Rows that were added, changed, refreshed, deleted, and that could not be stored."""
     return report.added, report.changed, report.refreshed, report.deleted, report.failed
-
-
-numbers = st.integers(0, 5)
-operations = st.one_of(
-    st.tuples(st.just("insert"), numbers, st.sampled_from([1, 3, 60])),
-    st.tuples(st.just("body"), numbers, st.sampled_from([0, 2, 60])),
-    st.tuples(st.just("author"), numbers, st.sampled_from(["bob", None])),
-    *(st.tuples(st.just(act), numbers, st.none()) for act in ("status", "delete")),
-    *(st.tuples(st.just(act), st.none(), st.none()) for act in ("truncate", "sync")),
-)
-
-
-def happen(twin, store, act, number, value):
-    {
-        "insert": lambda: twin.insert(number, value),
-        "body": lambda: twin.update(number, body=twin.body(value)),
-        "author": lambda: twin.update(number, author=value),
-        "status": lambda: twin.table.update(number, status="draft"),  # of no column that is read
-        "delete": lambda: twin.delete(number),
-        "truncate": twin.truncate,
-        "sync": lambda: sync(store, allow_empty=True),
-    }[act]()
 
 
 @contextmanager
@@ -174,11 +158,20 @@ def tables(new_database):
 @small_batches()
 def test_a_collection_holds_what_the_table_holds_whatever_happened(tables, key, way, history):
     twin, store = tables[key, way]
+    acts = {
+        "insert": twin.insert,
+        "body": lambda number, words: twin.update(number, body=twin.body(words)),
+        "author": lambda number, author: twin.update(number, author=author),
+        "status": lambda number, _: twin.table.update(number, status="draft"),  # of no column that is read
+        "delete": lambda number, _: twin.delete(number),
+        "truncate": lambda *_: twin.truncate(),
+        "sync": lambda *_: sync(store, allow_empty=True),
+    }
     twin.truncate()
     sync(store, allow_empty=True)
     twin.words.clear()
     for act, number, value in history:
-        happen(twin, store, act, number, value)
+        acts[act](number, value)
     sync(store, allow_empty=True)
     twin.check(store)
     assert count_faults(twin.table.connection, twin.collection) == {}
@@ -254,7 +247,8 @@ def postings(twin):
 
 
 def test_long_texts_expressions_and_formats_make_the_chunks(database_url):
-    with followed(database_url, rows=1, settings_of_store={"chunk_tokens": 40, "overlap_tokens": 0}) as (twin, store):
+    with followed(database_url, rows=1) as (twin, store):
+        store.documents.rechunk(chunk_tokens=40, overlap_tokens=0)
         paragraphs = [twin.body(30) for _ in range(5)]
         twin.update(0, title="", body="\n\n".join(paragraphs))
         sync(store)
@@ -268,9 +262,9 @@ def test_long_texts_expressions_and_formats_make_the_chunks(database_url):
         twin.update(0, title="Keys & locks", body="# Doors\n\nA **key** opens.\n\n## Windows\n\nThey have none.")
         store.tables.change("articles", text=["body"], heading="title", formats={"body": "markdown"}, metadata=[])
         sync(store)
-        found = store.list_chunks()
-        assert {chunk.heading_path for chunk in found} >= {("Keys & locks", "Doors")}
-        assert all(chunk.heading_path[0] == "Keys & locks" for chunk in found)
+        headings = {chunk.heading_path for chunk in store.list_chunks()}
+        assert ("Keys & locks", "Doors") in headings
+        assert {first for first, *_ in headings} == {"Keys & locks"}
         twin.table.insert(2, title="100 %", body="x")
         store.tables.change("articles", text=["'%s ' || upper(title) || E'\\n\\n' || body"], heading=None, formats={})
         sync(store)
@@ -327,23 +321,25 @@ def test_rows_that_change_while_they_are_read_are_read_again(database_url, relat
 
 
 @contextmanager
-def first_call_held(owner, name):
-    """The first call of a coroutine function does its work and ends with the block; an event says that it waits."""
-    waits, may_end, real = threading.Event(), threading.Event(), getattr(owner, name)
+def held_run(store, owner, name):
+    """A run whose first call of a coroutine function is done, and returns when the block ends."""
+    is_held, may_go_on, real = threading.Event(), threading.Event(), getattr(owner, name)
 
     async def held(*given, **options):
         result = await real(*given, **options)
-        if not waits.is_set():
-            waits.set()
-            await asyncio.to_thread(may_end.wait, LIMIT)
+        if not is_held.is_set():
+            is_held.set()
+            await asyncio.to_thread(may_go_on.wait, LIMIT)
         return result
 
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(1) as pool:
         patch.setattr(owner, name, held)
+        running = pool.submit(sync, store)
         try:
-            yield waits
+            assert is_held.wait(LIMIT)
+            yield running
         finally:
-            may_end.set()
+            may_go_on.set()
 
 
 def test_a_change_that_is_taken_back_while_it_is_stored_is_stored_again(database_url):
@@ -357,10 +353,8 @@ def test_a_change_that_is_taken_back_while_it_is_stored_is_stored_again(database
         sync(store)
         before = twin.rows[0]["body"]
         twin.update(0, body=twin.body(2))
-        with ThreadPoolExecutor(2) as pool:
-            with first_call_held(writes.RowWrites, "_settle") as is_about_to_commit:
-                first = pool.submit(sync, store)
-                assert is_about_to_commit.wait(LIMIT)
+        with ThreadPoolExecutor(1) as pool:
+            with held_run(store, writes.RowWrites, "_settle") as first:
                 twin.update(0, body=before)
                 second = pool.submit(asyncio.run, work())
                 until(lambda: second.done() or waiting(twin.table.connection), "a run that waits for another one")
@@ -373,16 +367,10 @@ def test_a_change_that_is_taken_back_while_it_is_stored_is_stored_again(database
 @pytest.mark.parametrize("stored", [0, 2])  # copied into empty tables, or merged
 def test_two_runs_that_store_a_new_row_leave_what_it_is_now(database_url, monkeypatch, stored):
     """The first run has compared the row once more when it changes, and the second stores it before the first does."""
-    with (
-        followed(database_url, rows=stored) as (twin, store),
-        sync_opened(database_url, CountingEmbedder(8), collection=twin.collection) as other,
-        ThreadPoolExecutor(1) as pool,
-    ):
+    with followed(database_url, rows=stored) as (twin, store), opened(database_url, twin.collection) as other:
         sync(store)
         twin.insert(7, 2)
-        with first_call_held(ComparedTable, "unchanged") as has_compared:
-            first = pool.submit(sync, store)
-            assert has_compared.wait(LIMIT)
+        with held_run(store, ComparedTable, "unchanged") as first:
             twin.update(7, body=twin.body(3))
             monkeypatch.setattr(writes.RowWrites, "wait", other_runs_have_ended)
             assert counts(sync(other)) == (1, 0, 0, 0, 0)
@@ -582,3 +570,56 @@ def test_a_column_that_grows_shows_changes_and_keys_show_deletions(database_url)
         twin.update(0, body=twin.body(3), updated_at=None)
         assert counts(sync(store)) == (0, 1, 0, 0, 0)
         twin.check(store)
+
+
+@pytest.fixture(scope="module", params=WAYS)
+def stage(request, new_database):
+    """A followed table with writers and workers, for one history after another."""
+    url = new_database()
+    with ExitStack() as stack:
+        table = stack.enter_context(articles(url, relation="partitioned"))
+        runner = stack.enter_context(asyncio.Runner())
+
+        def worker_of(news):
+            indexer = runner.run(news._handle.indexer())
+            return Worker(lambda: TableKeeper(indexer, "articles", news._handle.wanted, lambda _: nullcontext(), 60))
+
+        clients = [Client(url, HashEmbedder(8), use_reranking=False) for _ in range(WORKERS)]
+        for client in clients:
+            stack.callback(lambda one=client: runner.run(one.close()))
+        news = clients[0].collection("news")
+        runner.run(news.tables.follow(**table.options(metadata=["author"], **WAYS[request.param])))
+        runner.run(news.tables.sync())
+        writers = [Writer(url, table) for _ in range(WRITERS)]
+        for writer in writers:
+            stack.callback(writer.connection.close)
+        workers = [worker_of(client.collection("news")) for client in clients]
+        yield SimpleNamespace(run=runner.run, sql=table.connection, news=news, writers=writers, workers=workers)
+
+
+@pytest.mark.direct
+@pytest.mark.primary
+def test_the_collection_ends_as_the_table(stage, monkeypatch, full):
+    def sync_and_check(**options):
+        stage.run(stage.news.tables.sync(allow_empty=True, **options))
+        rows = stage.sql.execute(
+            "SELECT 'articles/' || id, concat_ws(E'\\n\\n', title, body), author FROM shop.articles ORDER BY 1"
+        ).fetchall()
+        chunks = stage.run(stage.news.list_chunks(limit=1_000))
+        assert sorted((chunk.source_document, chunk.content, chunk.metadata.get("author")) for chunk in chunks) == rows
+        assert count_faults(stage.sql, "news") == {}
+        assert stage.sql.execute("SELECT row_key, error_code FROM semlex.row_change").fetchall() == []
+
+    @settings(OWN_ROWS, max_examples=500 if full else examples(8))
+    @given(events)
+    def check(history):
+        stage.sql.execute("DELETE FROM shop.articles")
+        stage.sql.execute("INSERT INTO shop.articles (id, title, body) VALUES (0, 'title 0', 'apple')")
+        stage.sql.execute("TRUNCATE semlex.row_change")
+        sync_and_check(compare=True)
+        with transactions_in_turn(monkeypatch):
+            stage.run(happen(history, stage.writers, stage.workers, lambda: stage.sql.execute(EXPIRE)))
+        sync_and_check()
+
+    monkeypatch.setattr(run, "BATCH_ROWS", 2)  # so that a run has several batches, and two writes at once
+    check()
