@@ -433,6 +433,7 @@ def test_triggers_end_with_what_they_are_for(table, news, way):
 
 
 @pytest.mark.superuser
+@pytest.mark.direct
 @partitioned
 def test_without_the_right_nothing_is_followed_until_the_sql_was_run(database_url, table, caplog):
     rights = ("USAGE ON SCHEMA shop", "SELECT ON shop.articles")

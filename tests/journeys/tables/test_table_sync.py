@@ -598,7 +598,6 @@ def stage(request, new_database):
 
 
 @pytest.mark.direct
-@pytest.mark.primary
 def test_the_collection_ends_as_the_table(stage, monkeypatch, full):
     def sync_and_check(**options):
         stage.run(stage.news.tables.sync(allow_empty=True, **options))
