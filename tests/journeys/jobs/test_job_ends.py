@@ -29,8 +29,7 @@ async def test_priority_and_time_say_what_is_next(database_url, opened, book):
     assert [next(number for number, job in enumerate(jobs) if job.id in line) for line in told] == [2, 0, 4, 3]
     assert (await jobs[1].status()).due_at == later
     execute(database_url, "UPDATE semlex.job SET due_at = now() WHERE state = 'queued'")
-    assert await opened.work(limit=1) == 1
-    assert (await jobs[1].status()).state == "done"
+    assert (await opened.work(limit=1), (await jobs[1].status()).state) == (1, "done")
     with pytest.raises(ConfigurationError, match="not_before"):
         await book.jobs.submit("optimize", not_before=datetime(2030, 1, 1))  # noqa: DTZ001
 
@@ -103,8 +102,7 @@ async def test_a_running_job_is_cancelled_with_whole_batches_only(slow, clock, b
     assert (job.state, await book.count()) == ("cancelled", 0)
     assert (await job.cancel()).state == "cancelled"
     assert (await job.retry()).state == "queued"
-    assert await slow.work(drain=True) == 1
-    assert await book.count() == 5
+    assert (await slow.work(drain=True), await book.count()) == (1, 5)
 
 
 @pytest.mark.parametrize("is_patient", [True, False], ids=["patient", "not patient"])
@@ -165,8 +163,7 @@ async def test_the_text_that_was_submitted_last_stays(database_url, slow, opened
     newer = await book.jobs.submit("add", {"documents": [Document("new", id="a")]}, priority=5)
     beside = await book.jobs.submit("add", {"documents": [Document("third", id="c")]})
     assert await opened.work(drain=True) == 1
-    assert (await beside.status()).state == "done"
-    assert (await newer.status()).state == "queued"
+    assert [(await job.status()).state for job in (beside, newer)] == ["done", "queued"]
     execute(database_url, "UPDATE semlex.job SET due_at = due_at - interval '1 day' WHERE state = 'running'")
     assert await opened.work(drain=True) == 2
     blocking.may_go_on.set()
@@ -182,12 +179,10 @@ async def test_an_attempt_that_was_taken_from_a_worker_that_lives_does_not_count
     await reached(blocking)
     execute(database_url, "UPDATE semlex.job SET fence = fence + 1, attempts = attempts + 1")  # taken by another one
     await clock.passes_until(working.done)
-    assert await working == 0
-    assert (await job.status()).attempts == 1
+    assert (await working, (await job.status()).attempts) == (0, 1)
     execute(database_url, "UPDATE semlex.job SET due_at = due_at - interval '1 day'")
     blocking.may_go_on.set()
-    assert await slow.work(drain=True) == 1
-    assert (await job.status()).state == "done"
+    assert (await slow.work(drain=True), (await job.status()).state) == (1, "done")
 
 
 async def test_progress_is_told(slow, docs, blocking, clock):

@@ -128,8 +128,7 @@ async def test_bad_arguments_and_documents_are_refused(opened):
     with pytest.raises(ValidationError) as caught:
         await submit("add", {"documents": [Document(""), Document("a\0")]})
     assert [(error.row, error.field) for error in caught.value.errors] == [(0, "content"), (1, "content")]
-    assert await opened.collections() == []
-    assert await opened.jobs() == []
+    assert (await opened.collections(), await opened.jobs()) == ([], [])
 
 
 async def failed(opened, job, **options):
@@ -146,8 +145,7 @@ async def test_paths_that_are_not_allowed_or_not_seen_fail_and_delete_nothing(op
     (docs / "link").symlink_to(outside)
     await book.index(docs)
     for paths in ([outside], [outside / "secret.md"], [docs / "link"], [docs, outside], ["/etc/passwd"]):
-        job = await book.jobs.submit("index", {"paths": paths})
-        assert "may read" in await failed(opened, job, allow=[docs])
+        assert "may read" in await failed(opened, await book.jobs.submit("index", {"paths": paths}), allow=[docs])
     for kind, arguments in (("index", {"paths": [docs]}), ("sync", {"paths": [docs]}), ("rechunk", {})):
         assert "--allow" in await failed(opened, await book.jobs.submit(kind, arguments))
     for allow_empty in (False, True):
@@ -161,8 +159,7 @@ async def test_paths_that_are_not_allowed_or_not_seen_fail_and_delete_nothing(op
         assert "cannot see" in await failed(opened, await book.jobs.submit(kind, arguments), allow=[tmp_path])
     assert await book.count() == 3
     (tmp_path / "moved").rename(docs)
-    job = (await opened.jobs(state="failed"))[-1]
-    assert (await job.retry()).state == "queued"
+    assert (await (await opened.jobs(state="failed"))[-1].retry()).state == "queued"
     with pytest.raises(ConfigurationError, match=r"0\.md' is not an existing folder"):
         await opened.work(drain=True, allow=[docs / "0.md"])
 

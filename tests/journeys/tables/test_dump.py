@@ -22,6 +22,7 @@ from semlex.maintenance import dump
 from semlex.store import tables as store_tables
 from tests.support.clients import stopped_command
 from tests.support.databases import execute
+from tests.support.filter_trees import STORABLE, values
 from tests.support.folders import folder_with
 from tests.support.lost_answers import lose_answers
 from tests.support.programs import Program
@@ -31,10 +32,8 @@ from tests.support.retrievers import opened, sync_opened
 WIDTH = 16
 TABLES = ("source", "document", "ingestion_log", "chunk", "embedding_1")
 retriever = partial(sync_opened, model=WIDTH, collection="orchard")
-TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=20)
-NUMBERS = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
-VALUES = st.recursive(st.none() | st.booleans() | NUMBERS | TEXTS, lambda inner: st.lists(inner, max_size=3))
-METADATA = st.dictionaries(st.sampled_from(["a", "b", "é"]), VALUES, max_size=3)
+TEXTS = st.text(STORABLE, min_size=1, max_size=20)
+METADATA = st.dictionaries(st.sampled_from(["a", "b", "é"]), values, max_size=3)
 NUMBER = st.floats(-(2.0**40), 2.0**40, width=32)
 # A collection refuses vectors without a direction.
 VECTORS = st.lists(NUMBER, min_size=3, max_size=3).filter(lambda vector: max(map(abs, vector)) > 1e-3)
@@ -80,8 +79,7 @@ def test_restored_is_what_was_dumped(database_url, tmp_path, storage):
         filled(database_url, tmp_path, vector_storage=storage)
         report = early.tables.dump(tmp_path / "dump")
     with retriever(database_url) as store, client_of(database_url) as client:
-        assert (report.chunks, report.documents) == (store.count(), 4)
-        assert store.info.embedding.storage == storage
+        assert (report.chunks, report.documents, store.info.embedding.storage) == (store.count(), 4, storage)
         restored = client.restore(tmp_path / "dump", "copy")
         assert (restored.chunks, restored.vectors, restored.warnings) == (report.chunks, report.vectors, ())
         before, after = contents(database_url, "orchard"), contents(database_url, "copy")
@@ -191,9 +189,9 @@ def test_files_are_readable_by_pandas_and_have_every_column(database_url, dumped
 def edit_manifest(change):
     def edit(folder):
         path = folder / "manifest.json"
-        values = json.loads(path.read_text(encoding="utf-8"))
-        change(values)
-        path.write_text(json.dumps(values), encoding="utf-8")
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        change(manifest)
+        path.write_text(json.dumps(manifest), encoding="utf-8")
 
     return edit
 
@@ -213,7 +211,7 @@ def rewritten(table, change):
         pq.write_table(change(pq.read_table(path)), path)
         data = path.read_bytes()
         own = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-        edit_manifest(lambda values: values["files"][table].update(own))(folder)
+        edit_manifest(lambda manifest: manifest["files"][table].update(own))(folder)
 
     return rewrite
 
@@ -228,11 +226,11 @@ DAMAGED = {
     "no manifest": (lambda folder: (folder / "manifest.json").unlink(), "is not a complete dump"),
     "half a manifest": (lambda folder: (folder / "manifest.json").write_text('{"format"'), "is not a complete dump"),
     "another file": (lambda folder: (folder / "manifest.json").write_text("[]"), "is not the manifest of a dump"),
-    "a newer version": (edit_manifest(lambda values: values.update(version=2)), "is a dump of version 2"),
-    "no settings": (edit_manifest(lambda values: values.pop("settings")), "is damaged"),
-    "unknown setting": (edit_manifest(lambda values: values["settings"].update(colour=1)), "is damaged"),
-    "wrong dimensions": (edit_manifest(lambda values: values["embedding"].update(dimensions="x")), "is damaged"),
-    "another type": (edit_manifest(lambda values: values["embedding"].update(storage="bit")), "is damaged"),
+    "a newer version": (edit_manifest(lambda manifest: manifest.update(version=2)), "is a dump of version 2"),
+    "no settings": (edit_manifest(lambda manifest: manifest.pop("settings")), "is damaged"),
+    "unknown setting": (edit_manifest(lambda manifest: manifest["settings"].update(colour=1)), "is damaged"),
+    "wrong dimensions": (edit_manifest(lambda manifest: manifest["embedding"].update(dimensions="x")), "is damaged"),
+    "another type": (edit_manifest(lambda manifest: manifest["embedding"].update(storage="bit")), "is damaged"),
     "a changed byte": (flip, ANOTHER),
     "a cut file": (lambda folder: os.truncate(folder / "chunks.parquet", 500), ANOTHER),
     "a missing file": (lambda folder: (folder / "sources.parquet").unlink(), "sources.parquet cannot be read"),

@@ -99,8 +99,7 @@ def test_a_hit_has_the_key_of_its_row(database_url, key):
         assert row.source_document.startswith("articles/")
         [chunk] = retriever.get([row.id])
         assert (chunk.table, chunk.key) == (row.table, row.key)
-        as_json = {"uuid": str, "composite": list}.get(key, lambda value: value)(row.key)
-        assert row.to_dict()["key"] == as_json
+        assert row.to_dict()["key"] == {"uuid": str, "composite": list}.get(key, lambda value: value)(row.key)
         assert retriever.why(row.source_document, "apple").found
         assert "apple" in retriever.documents.get(row.source_document).text
         with psycopg.connect(database_url) as mine:  # a JOIN by the key as text
@@ -225,8 +224,7 @@ def test_tables_of_several_names(database_url):
         old.update(2, status="draft")
         table.update(1, price=3)
         [draft] = retriever.search("apple", 10, "@row.status = 'draft'", columns=["price", "status"])
-        assert (draft.table, draft.key) == ("old", old.key_of(2))
-        assert draft.columns == {"price": None, "status": "draft"}
+        assert (draft.table, draft.key, draft.columns) == ("old", old.key_of(2), {"price": None, "status": "draft"})
         [priced] = retriever.search("apple", 10, "exists @row.price")
         assert (priced.table, priced.key) == ("articles", 1)
         assert retriever.count("not exists @row.price") == 5
@@ -251,8 +249,7 @@ def test_the_policy_of_a_table_holds_for_a_role(database_url):
         table.connection.execute("CREATE POLICY few ON shop.articles USING (id >= 38)")
         for mode in MODES:
             for options in asked:
-                found = reader.search("apple", 5, mode=mode, **options)
-                assert {hit.key for hit in found} == {38, 39}
+                assert {hit.key for hit in reader.search("apple", 5, mode=mode, **options)} == {38, 39}
         assert len(reader.search("apple", 5)) == 5  # a search that does not look at the table
         assert reader.count("@row.status != 'draft'") == 2
         assert reader.count("not (@row.status = 'draft' or author = 'bob')") == 2

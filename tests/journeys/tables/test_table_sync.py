@@ -9,7 +9,6 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import product
 from types import SimpleNamespace
-from typing import Any
 
 import psycopg
 import pytest
@@ -54,7 +53,7 @@ class Twin:
 
     table: Articles
     collection: str = "rows"
-    rows: dict[int, dict[str, Any]] = field(default_factory=dict)
+    rows: dict[int, dict] = field(default_factory=dict)
     words: set[str] = field(default_factory=set)
     _made: int = 0
 
@@ -127,6 +126,12 @@ def counts(report):
     return report.added, report.changed, report.refreshed, report.deleted, report.failed
 
 
+def checked(twin, store, report):
+    """What a run counted, after a comparison of what it left with the rows."""
+    twin.check(store)
+    return counts(report)
+
+
 @contextmanager
 def small_batches():
     """Lets a few rows be several pages and batches, inside the block alone: other tests are about one batch."""
@@ -176,8 +181,7 @@ def test_a_collection_holds_what_the_table_holds_whatever_happened(tables, key, 
     twin.check(store)
     assert count_faults(twin.table.connection, twin.collection) == {}
     CountingEmbedder.texts = 0
-    assert counts(sync(store, allow_empty=True)) == (0, 0, 0, 0, 0)
-    assert CountingEmbedder.texts == 0
+    assert (counts(sync(store, allow_empty=True)), CountingEmbedder.texts) == ((0, 0, 0, 0, 0), 0)
 
 
 @pytest.mark.parametrize(("key", "relation"), [*product(["int"], RELATIONS[1:]), *product(sorted(KEYS), ["table"])])
@@ -195,8 +199,7 @@ def test_partitions_views_and_other_databases_are_kept_in_step(database_url, new
         twin.delete(3)
         twin.insert(7, 2)
         table.refresh()
-        assert counts(sync(store)) == (1, 1, 1, 1, 0)
-        twin.check(store)
+        assert checked(twin, store, sync(store)) == (1, 1, 1, 1, 0)
         assert counts(sync(store, compare=True)) == (0, 0, 0, 0, 0)
 
 
@@ -207,8 +210,7 @@ def test_rows_are_split_again_by_another_size_of_chunks(database_url, way):
         sync(store)
         before = len(store.list_chunks())
         store.documents.rechunk(chunk_tokens=50)
-        assert counts(sync(store)) == (0, 2, 0, 0, 0)
-        twin.check(store)
+        assert checked(twin, store, sync(store)) == (0, 2, 0, 0, 0)
         assert len(store.list_chunks()) > before
         assert counts(sync(store)) == (0, 0, 0, 0, 0)
 
@@ -222,17 +224,13 @@ def test_only_changed_texts_are_embedded_and_analysed(database_url):
         CountingEmbedder.texts = 0
         for number in range(30):
             twin.update(number, author="bob", status="draft")
-        assert counts(sync(store)) == (0, 0, 30, 0, 0)
-        assert CountingEmbedder.texts == 0
+        assert (checked(twin, store, sync(store)), CountingEmbedder.texts) == ((0, 0, 30, 0, 0), 0)
         assert postings(twin) == before
         assert len(store.search("zqbx", 5, mode="keyword", filters={"author": "bob"})) == 1
-        twin.check(store)
         store.tables.change("articles", text=["body"])
-        assert counts(sync(store)) == (0, 30, 0, 0, 0)
-        assert CountingEmbedder.texts == 28
+        assert (counts(sync(store)), CountingEmbedder.texts) == ((0, 30, 0, 0, 0), 28)
         store.tables.change("articles", metadata=["status"])
-        assert counts(sync(store)) == (0, 0, 30, 0, 0)
-        assert CountingEmbedder.texts == 28
+        assert (counts(sync(store)), CountingEmbedder.texts) == ((0, 0, 30, 0, 0), 28)
         assert {chunk.metadata["status"] for chunk in store.list_chunks()} == {"draft"}
 
 
@@ -256,9 +254,7 @@ def test_long_texts_expressions_and_formats_make_the_chunks(database_url):
         CountingEmbedder.texts = 0
         paragraphs[2] = twin.body(30)
         twin.update(0, body="\n\n".join(paragraphs))
-        assert counts(sync(store)) == (0, 1, 0, 0, 0)
-        assert CountingEmbedder.texts == 1
-        twin.check(store)
+        assert (checked(twin, store, sync(store)), CountingEmbedder.texts) == ((0, 1, 0, 0, 0), 1)
         twin.update(0, title="Keys & locks", body="# Doors\n\nA **key** opens.\n\n## Windows\n\nThey have none.")
         store.tables.change("articles", text=["body"], heading="title", formats={"body": "markdown"}, metadata=[])
         sync(store)
@@ -302,22 +298,19 @@ def test_rows_that_change_while_they_are_read_are_read_again(database_url, relat
             twin.update(1, author="bob")
             twin.delete(2)
             twin.table.update(3, status="draft")  # of no column that is read
-        assert counts(running.result(LIMIT)) == (0, 3, 0, 1, 0)
-        twin.check(store)
+        assert checked(twin, store, running.result(LIMIT)) == (0, 3, 0, 1, 0)
         # A row that returns during the run is not deleted.
         before = dict(twin.rows[4])
         twin.delete(4)
         with waiting_run(database_url, twin, store) as running:
             twin.table.insert(4, **before)
             twin.rows[4] = before
-        assert counts(running.result(LIMIT)) == (0, 0, 0, 0, 0)
-        twin.check(store)
+        assert checked(twin, store, running.result(LIMIT)) == (0, 0, 0, 0, 0)
         # If the text changes during the run, text and metadata are stored together.
         twin.update(5, author="bob")
         with waiting_run(database_url, twin, store) as running:
             twin.update(5, body=twin.body(3))
-        assert counts(running.result(LIMIT)) == (0, 1, 0, 0, 0)
-        twin.check(store)
+        assert checked(twin, store, running.result(LIMIT)) == (0, 1, 0, 0, 0)
 
 
 @contextmanager
@@ -360,8 +353,7 @@ def test_a_change_that_is_taken_back_while_it_is_stored_is_stored_again(database
                 until(lambda: second.done() or waiting(twin.table.connection), "a run that waits for another one")
             first.result(LIMIT)
             second.result(LIMIT)
-        assert counts(sync(store)) == (0, 0, 0, 0, 0)
-        twin.check(store)
+        assert checked(twin, store, sync(store)) == (0, 0, 0, 0, 0)
 
 
 @pytest.mark.parametrize("stored", [0, 2])  # copied into empty tables, or merged
@@ -375,8 +367,7 @@ def test_two_runs_that_store_a_new_row_leave_what_it_is_now(database_url, monkey
             monkeypatch.setattr(writes.RowWrites, "wait", other_runs_have_ended)
             assert counts(sync(other)) == (1, 0, 0, 0, 0)
             monkeypatch.undo()
-        assert counts(first.result(LIMIT)) == (0, 0, 0, 0, 0)
-        twin.check(store)
+        assert checked(twin, store, first.result(LIMIT)) == (0, 0, 0, 0, 0)
 
 
 def test_a_run_that_writes_is_waited_for_before_its_table_is_not_followed_any_more(database_url, caplog):
@@ -385,8 +376,7 @@ def test_a_run_that_writes_is_waited_for_before_its_table_is_not_followed_any_mo
         with waiting_run(database_url, twin, store) as running, psycopg.connect(database_url) as connection:
             stop = pool.submit(store.tables.stop, "articles")
             until_waiting(connection, 2)
-        assert (running.result(LIMIT).added, stop.result(LIMIT)) == (3, 3)
-        assert store.list_chunks() == []
+        assert (running.result(LIMIT).added, stop.result(LIMIT), store.list_chunks()) == (3, 3, [])
     assert "retry" not in caplog.text  # neither has waited for the other in a circle
 
 
@@ -400,9 +390,8 @@ def test_a_run_ends_when_its_table_is_not_followed_any_more(database_url, monkey
     with followed(database_url, rows=3) as (twin, other), opened(database_url, twin.collection) as store:
         monkeypatch.setattr(writes.RowWrites, "write", stopped)
         report = sync(other)
-        assert report.added == 0
         assert "is not followed any more, or its definition was changed" in report.warnings[0]
-        assert store.list_chunks() == []
+        assert (report.added, store.list_chunks()) == (0, [])
 
 
 def test_an_emptied_table_needs_consent(database_url):
@@ -416,8 +405,7 @@ def test_an_emptied_table_needs_consent(database_url):
         with pytest.raises(ConfigurationError, match="--allow-empty"):
             sync(store)
         assert len(store.list_chunks()) == 3
-        assert counts(sync(store, allow_empty=True)) == (1, 0, 0, 3, 0)
-        twin.check(store)
+        assert checked(twin, store, sync(store, allow_empty=True)) == (1, 0, 0, 3, 0)
         assert store.tables.followed()[0].error is None
         # A changed or dropped table is one error and deletes no rows.
         twin.table.connection.execute("ALTER TABLE shop.articles RENAME body TO content")
@@ -472,16 +460,14 @@ def test_rows_that_cannot_be_stored_keep_no_other_waiting(database_url, monkeypa
         run_sql("UPDATE shop.articles SET raw = NULL; DELETE FROM shop.articles WHERE title = 'long key'")
         assert counts(sync(store)) == (1, 0, 0, 0, 0)
         run_sql(due)
-        assert counts(sync(store)) == (0, 0, 0, 0, 0)
+        assert checked(twin, store, sync(store)) == (0, 0, 0, 0, 0)
         assert list(store.tables.followed()[0].problems) == []
-        twin.check(store)
         # Of a stored row that cannot be read any more, the last text stays.
         run_sql(f"UPDATE shop.articles SET raw = {nul} WHERE title IN ('title 3', 'title 4')")  # noqa: S608
         twin.update(6, body=twin.body(2))
         assert counts(sync(store)) == (0, 1, 0, 0, 2)
         twin.insert(40, 2)
-        assert counts(sync(store)) == (1, 0, 0, 0, 0)
-        twin.check(store)
+        assert checked(twin, store, sync(store)) == (1, 0, 0, 0, 0)
 
 
 def test_a_model_that_refuses_everything_fails_the_run_and_sets_no_row_aside(database_url, monkeypatch):
@@ -532,8 +518,7 @@ def test_a_format_that_fails_and_a_key_that_occurs_twice_are_problems(database_u
 
 def test_only_runs_that_changed_rows_are_logged(database_url):
     with followed(database_url, rows=3) as (twin, store), psycopg.connect(database_url) as connection:
-        assert counts(sync(store, dry_run=True)) == (3, 0, 0, 0, 0)
-        assert store.list_chunks() == []
+        assert (counts(sync(store, dry_run=True)), store.list_chunks()) == ((3, 0, 0, 0, 0), [])
         sync(store)
         sync(store)
         log = "SELECT command, source_uri, added, chunks, finished_at IS NOT NULL FROM semlex.shop_rows_ingestion_log"
@@ -542,14 +527,12 @@ def test_only_runs_that_changed_rows_are_logged(database_url):
         with pytest.raises(ConfigurationError, match="its own transactions"):
             store.using(connection).tables.sync()
         store.delete(document="articles/1")  # the next run adds a document that a user deleted
-        assert counts(sync(store)) == (1, 0, 0, 0, 0)
-        twin.check(store)
+        assert checked(twin, store, sync(store)) == (1, 0, 0, 0, 0)
         twin.update(0, body="x")
         twin.update(1, author="x")
         twin.delete(2)
         report = sync(store, dry_run=True)
-        assert (counts(report), report.dry_run) == ((0, 1, 1, 1, 0), True)
-        assert len(store.list_chunks()) == 3
+        assert (counts(report), report.dry_run, len(store.list_chunks())) == ((0, 1, 1, 1, 0), True, 3)
 
 
 def test_a_column_that_grows_shows_changes_and_keys_show_deletions(database_url):
@@ -561,15 +544,13 @@ def test_a_column_that_grows_shows_changes_and_keys_show_deletions(database_url)
         twin.delete(2)
         report = sync(store)
         assert (counts(report), report.unchanged) == ((0, 1, 0, 0, 0), None)
-        assert counts(sync(store, compare=True)) == (0, 1, 0, 1, 0)
-        twin.check(store)
+        assert checked(twin, store, sync(store, compare=True)) == (0, 1, 0, 1, 0)
         twin.table.connection.execute("ALTER TABLE shop.articles ALTER updated_at DROP NOT NULL")
         twin.update(0, body=twin.body(2), updated_at=None)
         store.tables.change("articles", keys_every=0)
         sync(store)
         twin.update(0, body=twin.body(3), updated_at=None)
-        assert counts(sync(store)) == (0, 1, 0, 0, 0)
-        twin.check(store)
+        assert checked(twin, store, sync(store)) == (0, 1, 0, 0, 0)
 
 
 @pytest.fixture(scope="module", params=WAYS)
