@@ -96,12 +96,10 @@ async def test_a_running_job_is_cancelled_with_whole_batches_only(slow, clock, b
         clock.advance(DEFAULT_LEASE_SECONDS)
         await eventually(lambda: seen)
     blocking.may_go_on.set()
-    assert await working == 1
-    assert seen == [True] * by_renewing
+    assert (await working, seen) == (1, [True] * by_renewing)
     job = await job.status()
     assert (job.state, await book.count()) == ("cancelled", 0)
-    assert (await job.cancel()).state == "cancelled"
-    assert (await job.retry()).state == "queued"
+    assert [(await job.cancel()).state, (await job.retry()).state] == ["cancelled", "queued"]
     assert (await slow.work(drain=True), await book.count()) == (1, 5)
 
 
@@ -208,5 +206,4 @@ async def test_behind_a_transaction_pooler(database_url, docs):
         given = {"index": {"paths": [docs]}, "add": {"documents": [Document("x")]}}
         jobs = [await book.jobs.submit(kind, arguments) for kind, arguments in given.items()]
         assert await opened.work(drain=True, concurrency=2, allow=[docs]) == 2
-        assert {(await job.status()).state for job in jobs} == {"done"}
-        assert await book.count() == 4
+        assert ({(await job.status()).state for job in jobs}, await book.count()) == ({"done"}, 4)

@@ -57,8 +57,7 @@ async def test_a_document_comes_out_of_a_job_as_it_went_in(opened):
     direct, queued = opened.collection("direct"), opened.collection("queued")
     (key,) = await direct.add_documents([given])
     await queued.jobs.submit("add", {"documents": (one for one in [given])})
-    assert await opened.work(drain=True) == 1
-    assert await queued.get([key]) == await direct.get([key])
+    assert (await opened.work(drain=True), await queued.get([key])) == (1, await direct.get([key]))
 
 
 async def test_submitting_a_job_opens_no_model_and_working_with_another_model_fails_at_once(database_url):

@@ -60,8 +60,7 @@ async def until_found(clock, expected, find, seconds=worker_tables.WATCHING_SECO
 async def test_what_is_due_of_a_table_is_stored(run, opened, news, table, way):
     told = []
     await news.tables.follow(**table.options(**WAYS[way]))
-    assert await opened.work(drain=True, tell=told.append) == 0
-    assert told == ["table news/articles: 3 added"]
+    assert (await opened.work(drain=True, tell=told.append), told) == (0, ["table news/articles: 3 added"])
     table.insert(3, body="banana")
     table.update(1, body="cherry")
     table.delete(2)
@@ -133,17 +132,14 @@ async def test_a_table_that_fails_is_reported_once_and_keeps_no_other_waiting(da
             working = asyncio.create_task(opened.work(tell=told.append))
             table.connection.execute("UPDATE shop.articles SET content = 'cherry'")  # of a user, who notices nothing
             second.update(0, body="cherry")
-
             await clock.passes_until(lambda: any("has no column 'body'" in line for line in told))
+            changes = partial(told.count, "table news/others: 1 changed")
             for number in range(4):
                 await run(LOOK)
                 await run("UPDATE semlex.row_change SET due_at = now()")
                 second.update(0, author=f"author {number}")
-                stored = told.count("table news/others: 1 changed")
-                await clock.passes_until(
-                    lambda stored=stored: told.count("table news/others: 1 changed") > stored,
-                    worker_tables.LAST_PAUSE_SECONDS,
-                )
+                stored = changes()
+                await clock.passes_until(lambda stored=stored: changes() > stored, worker_tables.LAST_PAUSE_SECONDS)
             assert sum("news/articles could not be synced" in line for line in told) <= 2  # looked at, changes stored
             assert "has no column 'body'" in ((await news.tables.followed())[0].error or "")
             found = await rows(news)
@@ -155,9 +151,7 @@ async def test_a_table_that_fails_is_reported_once_and_keeps_no_other_waiting(da
             await cancel(working)
 
 
-async def test_workers_share_changes_and_one_that_is_stopped_gives_its_own_back(
-    run, opened, news, table, *, slow, clock, blocking
-):
+async def test_workers_share_changes_and_return_them_when_stopped(run, opened, news, table, *, slow, clock, blocking):
     await news.tables.follow(**table.options(changes="trigger"))
     await opened.work(drain=True)
     table.update(0, body="cherry")
