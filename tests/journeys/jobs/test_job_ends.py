@@ -117,10 +117,7 @@ async def test_a_worker_that_is_stopped_gives_its_jobs_back(slow, blocking, cloc
     await eventually(lambda: are(("queued", 0), ("running", 1), ("running", 1)))
     working.cancel()
     await clock.eventually_waited(worker.STOP_SECONDS)
-    if is_patient:
-        blocking.may_go_on.set()
-    else:
-        clock.advance(worker.STOP_SECONDS)
+    blocking.may_go_on.set() if is_patient else clock.advance(worker.STOP_SECONDS)
     with pytest.raises(asyncio.CancelledError):
         await working
     assert await are(*[("queued", 0)] * 3)
@@ -165,8 +162,7 @@ async def test_the_text_that_was_submitted_last_stays(database_url, slow, opened
     execute(database_url, "UPDATE semlex.job SET due_at = due_at - interval '1 day' WHERE state = 'running'")
     assert await opened.work(drain=True) == 2
     blocking.may_go_on.set()
-    assert await working == 0
-    assert [(await job.status()).state for job in (older, newer)] == ["done", "done"]
+    assert (await working, [(await job.status()).state for job in (older, newer)]) == (0, ["done", "done"])
     assert [row.content for row in await book.get(["a", "b"])] == ["new", "both"]
 
 

@@ -289,5 +289,4 @@ def test_delays_grow_and_differ():
     for attempts in range(1, 1_000, 7):
         longest = min(MAX_DELAY_SECONDS, FIRST_DELAY_SECONDS * 2 ** (attempts - 1))
         delays = {delay_after(attempts) for _ in range(20)}
-        assert len(delays) > 1
-        assert all(longest / 2 <= delay <= longest for delay in delays)
+        assert longest / 2 <= min(delays) < max(delays) <= longest

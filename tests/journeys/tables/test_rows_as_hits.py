@@ -258,8 +258,8 @@ def test_each_caller_finds_the_rows_that_a_policy_shows_to_it(database_url):
     with followed(database_url, rows=0) as (retriever, table), new_role(database_url, *rights) as role:
         run = table.connection.execute
         # The best hits are nobody's, so that the words are looked for among the rows that the caller may see.
-        run("ALTER TABLE shop.articles ADD tenant int")
         run(
+            "ALTER TABLE shop.articles ADD tenant int; "
             "INSERT INTO shop.articles (id, title, body, author, tenant) SELECT n, 'title ' || n, "
             "'apple ' || repeat('padding ', CASE WHEN n < 400 THEN 0 ELSE 9 + n % 7 END), 'ann', "
             "CASE WHEN n < 400 THEN 3 ELSE 1 + n % 2 END FROM generate_series(0, 799) AS n"

@@ -380,16 +380,11 @@ def test_a_run_that_writes_is_waited_for_before_its_table_is_not_followed_any_mo
     assert "retry" not in caplog.text  # neither has waited for the other in a circle
 
 
-def test_a_run_ends_when_its_table_is_not_followed_any_more(database_url, monkeypatch):
-    write = writes.RowWrites.write
-
-    async def stopped(*given, **options):
-        assert await asyncio.to_thread(store.tables.stop, "articles") == 0
-        return await write(*given, **options)
-
+def test_a_run_ends_when_its_table_is_not_followed_any_more(database_url):
     with followed(database_url, rows=3) as (twin, other), opened(database_url, twin.collection) as store:
-        monkeypatch.setattr(writes.RowWrites, "write", stopped)
-        report = sync(other)
+        with held_run(other, writes.RowWrites, "wait") as running:
+            assert store.tables.stop("articles") == 0
+        report = running.result(LIMIT)
         assert "is not followed any more, or its definition was changed" in report.warnings[0]
         assert (report.added, store.list_chunks()) == (0, [])
 
