@@ -347,7 +347,7 @@ def test_a_change_that_is_taken_back_while_it_is_stored_is_stored_again(database
         before = twin.rows[0]["body"]
         twin.update(0, body=twin.body(2))
         with ThreadPoolExecutor(1) as pool:
-            with held_run(store, writes.RowWrites, "_settle") as first:
+            with held_run(store, writes, "write_chunks") as first:
                 twin.update(0, body=before)
                 second = pool.submit(asyncio.run, work())
                 until(lambda: second.done() or waiting(twin.table.connection), "a run that waits for another one")
