@@ -19,8 +19,7 @@ from tests.support.waiting import eventually
 
 
 async def test_priority_and_time_say_what_is_next(database_url, opened, book):
-    told = []
-    later = datetime.now(UTC) + timedelta(hours=1)
+    told, later = [], datetime.now(UTC) + timedelta(hours=1)
     jobs = [
         await book.jobs.submit("optimize", priority=priority, not_before=at)
         for priority, at in ((0, None), (5, later), (5, None), (-1, None), (0, None))
