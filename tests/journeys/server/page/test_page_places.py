@@ -178,7 +178,7 @@ def test_jobs_are_cancelled_and_retried(url, browser):
             release(page)
             page.wait(f"({SHOWN_ACTIONS}) === 'Cancel optimize of {COLLECTION}'")
             assert page.value("document.activeElement.value") == "Cancel"
-            sql(url, "UPDATE semlex.job SET state = 'running', started_at = now(), attempts = 1")
+            execute(url, "UPDATE semlex.job SET state = 'running', started_at = now(), attempts = 1")
             page.wait("window.timers.length > 0")
             page.value(RING)
             page.wait(f"{TEXT}.includes('running')")
