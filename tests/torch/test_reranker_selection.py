@@ -104,7 +104,7 @@ def test_an_account_by_name_needs_its_key(monkeypatch, name, variable, kind, ide
 def test_auto_takes_the_language_model_that_is_named_beside_it(empty_cache, monkeypatch):
     monkeypatch.setenv(LLM_VARIABLE, "http://other.example/v1#m")
     choice = choose_reranker("auto:http://llm.example/v1#m", use_reranking=True)
-    assert "because it is named beside 'auto'" in reason_for(choice, LLMReranker)
+    assert "because 'auto:…' names it" in reason_for(choice, LLMReranker)
     assert choice.model.identity == "m@llm.example"
     assert choose_reranker("auto", use_reranking=True).model.identity == "m@other.example"
     # An account of Cohere goes before, as without a name.

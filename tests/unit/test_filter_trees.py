@@ -138,7 +138,7 @@ TEXTS = [
     ("in quotes", "in == 3", 1), ("the same quotation mark at its beginning and end", "lang == 'de", 9),
     ("a number", "@page == '3'", 10), ("fields: @source", "@ == 3", 1),
     ("must be a str", "@source_document > 3", 20), ("must be a str", "a like 5", 8),
-    ("not exists", "@source_document == ''", 21), ("as ISO writes it", "@created > '31.1.2026'", 12),
+    ("not exists", "@source_document == ''", 21), ("a time in ISO 8601", "@created > '31.1.2026'", 12),
     ("is not an operator here", "@source_document contains 'x'", 27), ("is not an operator here", "exists @created", 1),
     ("years 1 and 9999", "@created > '0001-01-01T00:00+14:00'", 12),
     ("32 hexadecimal digits", "@document == 'x'", 14),

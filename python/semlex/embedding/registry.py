@@ -81,7 +81,7 @@ def choose_embedder(
         if server is None:
             choice = _on_this_machine(configured, device, dimensions, revision, why=why)
         elif revision is not None:
-            raise ConfigurationError(f"revision={revision!r} is for models of the hub; a server chooses the revision")
+            raise ConfigurationError(f"revision={revision!r} is for models of the hub; leave it out for a server")
         else:
             choice = ModelChoice(server, f"hybrid search with {configured}, {why}; texts are sent to {server.host}")
     if dimensions is not None and choice.model is not None and choice.model.dimensions != dimensions:
@@ -179,7 +179,7 @@ def _automatic_embedder(device: str | None, dimensions: int | None) -> ModelChoi
         static = StaticEmbedder()
     except (MissingExtraError, ModelError) as error:
         reason = (
-            f"keyword search only ({obstacle}; {error}); for hybrid search afterwards: semlex models fill --model NAME"
+            f"keyword search only ({obstacle}; {error}); to get hybrid search later: semlex models fill --model NAME"
         )
         return ModelChoice(None, reason)
     return ModelChoice(static, f"hybrid search with static embeddings (small, English; {obstacle})")

@@ -122,7 +122,7 @@ class StaticEmbedder(CheckedEmbedder):
 class _Wheel:
     """The weights of the package ``wordllama``: one row per token, averaged here.
 
-    model2vec would do the same, but takes a third of a second to import, three times the rest of `semlex search`.
+    model2vec would do the same, but importing it takes 0.3 s, three times as long as the rest of `semlex search`.
     """
 
     def __init__(self, folder: ModelFolder) -> None:

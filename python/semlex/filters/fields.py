@@ -289,14 +289,12 @@ def checked_instant(value: object, place: str) -> datetime:
         try:
             found = datetime.fromisoformat(value)
         except ValueError:
-            limit = "a time as ISO writes it, year first, such as datetime.isoformat() gives"
+            limit = "a time in ISO 8601, such as 2026-01-31 or 2026-01-31T09:30:00Z"
             raise refusal(place, "wrong_type", limit, "another text") from None
         if isinstance(found, datetime) and found.utcoffset() is None:
             found = found.replace(tzinfo=UTC)
     if not isinstance(found, datetime):
-        raise refusal(
-            place, "wrong_type", "a time: a datetime, or a text as its isoformat() gives", type(value).__name__
-        )
+        raise refusal(place, "wrong_type", "a time: a datetime, or a text in ISO 8601", type(value).__name__)
     if found.utcoffset() is None:
         raise refusal(place, "naive_timestamp")
     try:

@@ -160,7 +160,8 @@ def _entries(value: object, place: str, depth: int) -> list[tuple[str, object]]:
     if not isinstance(value, Mapping):
         raise refusal(place, "wrong_type", "a mapping of fields to values, such as {'lang': 'de'}", _shown(value))
     if not value:
-        raise refusal(place, "wrong_type", "a mapping with an entry (an empty object is {'$eq': {}})", "an empty one")
+        expected = "a mapping that is not empty (for an empty object, write {'$eq': {}})"
+        raise refusal(place, "wrong_type", expected, "an empty one")
     if depth > MAX_DEPTH:
         raise refusal(place, "too_deep", str(MAX_DEPTH))
     entries = list(value.items())
@@ -224,6 +225,7 @@ def filter_tree(filters: Filters | None, place: str = PLACE) -> FilterTree | Non
     if isinstance(filters, Mapping):
         return tree_of_mapping(filters, place)
     limit = (
-        "a mapping of field names to values, such as {'lang': 'de'}, a text such as \"lang == 'de'\", or made with F"
+        "a mapping of field names to values, such as {'lang': 'de'}, a text such as \"lang == 'de'\", or a filter "
+        "made with F"
     )
     raise refusal(place, "wrong_type", limit, type(filters).__name__)

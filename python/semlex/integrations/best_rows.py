@@ -71,8 +71,8 @@ class RowSearch:
             parts = len(hit.key) if isinstance(hit.key, tuple) else 1
             if parts != len(self._key):
                 raise ConfigurationError(
-                    f"the key of the followed table {self._name!r} has {parts} columns, the primary key of its model "
-                    f"{len(self._key)} ({', '.join(self._key)}): follow the table with key={list(self._key)}"
+                    f"the key of the followed table {self._name!r} is not the primary key of its model "
+                    f"({', '.join(self._key)}): follow the table with key={list(self._key)}"
                 )
         return hits
 

@@ -54,7 +54,7 @@ TYPES: dict[type, str] = {bool: "boolean", int: "int", float: "float"}
 # What a collection does not store, and what helps.
 REFUSED = {
     "blob": "None: a collection stores texts; keep the file elsewhere and its address in meta",
-    "sparse_embedding": "None: the keyword index is made of the text",
+    "sparse_embedding": "None: keyword search uses the text",
 }
 
 
@@ -138,9 +138,9 @@ MEMBERSHIP = ("in", "not in")
 OPERATORS = ("==", "!=", *ORDER, *MEMBERSHIP)
 # Fields of a document of Haystack that no filter of semlex looks at, and what helps.
 UNFILTERED = {
-    "content": "a retriever, which looks into texts",
+    "content": "a retriever, which searches texts",
     "embedding": "the embedding retriever",
-    "score": "the scores of a retriever's documents",
+    "score": "the scores of the documents that a retriever returns",
     "blob": "meta",
     "sparse_embedding": "meta",
 }

@@ -1,11 +1,11 @@
 """Names of models: what a name leads to, which host gets a key, which ONNX file is used, and models known to work.
 
-    none, auto, static               keywords; of rerankers also term-overlap
+    none, auto, static               names with a meaning of their own; for rerankers also term-overlap
     PATH, HUB_ID                     a folder, or a model of the hub; also behind one of `LOCAL_PREFIXES`
     onnx:PATH_OR_ID, onnx:…#FILE     the best or a named one of the ONNX files of such a model
     onnx:semlex-weights              the model in the wheel of this name, if it is installed
-    ACCOUNT:MODEL                    a model of one of the `ACCOUNTS`; rerankers of a chat model have llm: in front
-    ollama:MODEL                     a model of the Ollama that the environment names
+    ACCOUNT:MODEL                    a model of one of the `ACCOUNTS`; a reranker that is a chat model has llm: in front
+    ollama:MODEL                     a model of the Ollama server (``OLLAMA_HOST``)
     http(s)://HOST[:PORT]/v1#MODEL   a model behind an address; for rerankers with tei+ or llm+ in front
 
 A name that another user wrote (into a database, or into a copied settings file) must not cause texts to be sent or

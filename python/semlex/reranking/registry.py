@@ -83,7 +83,9 @@ def choose_reranker(
     if use_reranking not in (True, False, "auto"):
         raise ConfigurationError(f"use_reranking must be True, False or 'auto'; got {use_reranking!r}")
     if configured == NO_RERANKER and use_reranking is True:
-        raise ConfigurationError("use_reranking=True contradicts the reranker 'none'; drop one of the two")
+        raise ConfigurationError(
+            "use_reranking=True contradicts the reranker 'none'; name another reranker, or leave use_reranking out"
+        )
     if configured == NO_RERANKER or use_reranking is False:
         return ModelChoice(None, "no reranking, as configured")
     if configured is None and use_reranking == "auto":
@@ -119,7 +121,7 @@ def _automatic(device: str | None, named: str | None) -> ModelChoice[Reranker]:
     language_model = named or environment(LLM_VARIABLE)
     if language_model is not None:
         is_address = language_model.startswith(("http://", "https://"))
-        why = "because it is named beside 'auto'" if named else f"because {LLM_VARIABLE} names it"
+        why = "because 'auto:…' names it" if named else f"because {LLM_VARIABLE} names it"
         return _named(f"llm{'+' if is_address else ':'}{language_model}", why=why)
     return ModelChoice(None, f"{local.reason}; neither {ACCOUNTS['cohere'].variables[0]} nor {LLM_VARIABLE} is set")
 

@@ -26,8 +26,8 @@ class TermOverlapReranker(CheckedReranker):
 
         score = (m - 1 + m / w) / n      (0 if m is 0)
 
-    It is a rule, not a probability, without synonyms or inflection. Words are those of Unicode (Annex 29) after
-    compatibility normalisation and case folding. Safe for several threads.
+    The score is not a probability, and synonyms or inflected forms do not count. Words are those of Unicode (Annex 29)
+    after compatibility normalisation and case folding. Safe for several threads.
     """
 
     @property

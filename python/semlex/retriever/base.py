@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 CLOSED = "this client was closed; make another, or open it again with initialize()"
 NOT_SENT = (
-    "a retriever or client cannot be sent to another process: make it there, with the same arguments (a process that "
-    "is forked after it was made can use it as it is)"
+    "a retriever or client cannot be sent to another process: make it there, with the same arguments (a forked "
+    "process can use the one of its parent, unless it was made with pool= or connection=)"
 )
 NOT_OPEN = "this object is not open yet: call initialize() (for a collection, open()) or a method that needs the server"
 

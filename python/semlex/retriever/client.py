@@ -136,7 +136,7 @@ class Client(ResourceOwner):
             options: For a new collection; refused if an existing one has another value.
             create: Whether to make the collection if it does not exist.
             bm25: Constants of the keyword engine ``bm25``. Its memory is limited by the client's `keyword_cache_bytes`.
-            bulk: How documents are written: rows of a transaction, size of a COPY block.
+            bulk: How documents are written: rows per transaction, size of a COPY block.
             schema: Schema of its tables; None: the client's.
             role: Database role for every transaction of the collection; the server refuses what the role may not do.
                 None: the client's role. The login must be a member of it (docs/how-to/tenants.md).
@@ -342,7 +342,7 @@ class Client(ResourceOwner):
             limit: Return after this many jobs, without syncing tables. None: no limit.
             lease: Seconds after a worker's last sign of life until another worker continues its job, at least 1.
             keep_days: Days for which finished jobs are kept.
-            compare_every: Seconds between two comparisons of a table that is followed by comparison, at least 1.
+            compare_every: Seconds between two comparisons of a table with ``changes="comparison"``, at least 1.
             tell: Called with a line about each job, each sync of a table that changed something, and each lost
                 connection.
 

@@ -541,7 +541,7 @@ class Collection(Part):
     ) -> Explanation:
         """Explain why a document has its rank in the results of a search, or why it is missing.
 
-        The query is searched as by `search`. Then the chunks that rank before the document are counted, the words it
+        The query runs as in `search`. Then the chunks that rank before the document are counted, the words it
         shares with the query are looked up, and arguments that would make it a hit are tried. Nothing is written.
 
         Args:
@@ -574,7 +574,7 @@ class Collection(Part):
             found = await explain(opened, reranker, request, document, places)
             if isinstance(found, Records):
                 return Explanation(document, None, (await absence(self._handle, document, sources, places, found),))
-            routed = [] if request.route is None else [f"the query was taken as {request.route}"]
+            routed = [] if request.route is None else [f"the kind of the query is {request.route}"]
             return replace(found, notes=(*found.notes, *routed, *request.notes, *late))
 
         return await self._handle.run_search(opened, run, has_vector=request.vector is not None)

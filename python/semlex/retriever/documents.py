@@ -252,8 +252,8 @@ async def named_document(handle: Handle, document: str) -> tuple[NamedDocument, 
         found = await opened.reader.read("read a document", look)
         if isinstance(found, Records):
             absent = await absence(handle, document, sources, places, found)
-            helps = f"; what helps: {absent.remedy}" if absent.remedy else ""
-            raise ConfigurationError(f"document {document!a} not found: {absent.text}{helps}")
+            remedy = f"; remedy: {absent.remedy}" if absent.remedy else ""
+            raise ConfigurationError(f"document {document!a} not found: {absent.text}{remedy}")
         return found
 
     return await handle.reading(read)

@@ -46,7 +46,7 @@ class Handle:
         wanted: Options of the collection.
         create: Whether to make it if it does not exist.
         bm25: Constants of the keyword engine ``bm25``, and how much of its index is kept in memory.
-        bulk: How documents are written: rows of a transaction, size of a COPY block.
+        bulk: How documents are written: rows per transaction, size of a COPY block.
         schema: Schema of its tables; None: the client's.
         role: Database role for every transaction; None: the login itself.
         calibration: File of a confidence curve, instead of the stored one; read when the collection is opened.

@@ -88,9 +88,9 @@ class Jobs(Part):
     async def submit(self, kind: str, arguments: Mapping[str, Any] | None = None, **options: Unpack[JobOptions]) -> Job:
         """Store a job for this collection; a worker runs it (`Client.work`, ``semlex worker``).
 
-        The kinds are ``index``, ``sync`` (with ``paths``, and the methods' options), ``add`` (with ``documents``, and
-        ``on_duplicate``), ``optimize``, ``rechunk``, ``embed`` and ``reembed`` (with ``model``). A job that is
-        interrupted is continued; nothing it does is stored twice. If the collection does not exist, this call makes it.
+        The kinds are ``index`` and ``sync`` (with ``paths`` and most options of these methods), ``add`` (with
+        ``documents``), ``optimize``, ``rechunk``, ``embed`` and ``reembed`` (with ``model``). An interrupted job is
+        continued; nothing it does is stored twice. If the collection does not exist, this call makes it.
 
         Args:
             kind: One of the kinds above.

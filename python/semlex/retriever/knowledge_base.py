@@ -61,8 +61,8 @@ async def search_all(
 
     Raises:
         ValidationError: The question or a filter is refused.
-        ConfigurationError: Another argument is refused, a step does not return a list of the hits that it got, or two
-            collections are the same one.
+        ConfigurationError: Another argument is refused, a function in `steps` does not return a list of the hits
+            that it got, or two collections are the same one.
         CollectionFailedError: A collection did not answer; with ``skip``, no collection answered.
     """
     check_parameters(kind_errors("question", question, str), whole_number_errors("top_k", top_k, 1, MAX_TOP_K))
@@ -128,9 +128,9 @@ class Entry:
 class KnowledgeBase(Openable):
     """Several collections that are searched at once and answer with one list of hits.
 
-    `add`, `with_model` and `with_database` each return a new knowledge base; the latter two apply to collections that
-    are added after them. Close it with `close`, or use it as an async context manager. Collections of the same server
-    and models share a pool and the models.
+    `add`, `with_model` and `with_database` each return a new knowledge base. A server or models apply to collections
+    that are added afterwards. Close it with `close`, or use it as an async context manager. Collections of the same
+    server and models share a pool and the models.
 
     The first call that needs a server connects to it, so a server that is down can be skipped. Programs without an
     event loop use `semlex.SyncKnowledgeBase`.

@@ -187,7 +187,7 @@ class RetrieverOptions(ModelKeys, ServerKeys, CollectionKeys, total=False):
     create: Annotated[bool, unchecked("Whether to make the collection if it does not exist. Default: True.")]
     bm25: Annotated[Bm25Options, unchecked("Constants of bm25, and how much of its index is kept in memory.")]
     bulk: Annotated[
-        BulkIngestConfig, unchecked("How documents are written: rows of a transaction, size of a COPY block.")
+        BulkIngestConfig, unchecked("How documents are written: rows per transaction, size of a COPY block.")
     ]
     calibration: Annotated[
         str | PathLike[str] | None,

@@ -143,7 +143,7 @@ class Resources:
 
     @classmethod
     def of(cls, db_url: str | None, models: ModelOptions, options: Mapping[str, Any], **own: Any) -> Resources:
-        """Make the resources from checked options; `own` has the pool, the connection, and defaults of options."""
+        """Make the resources from checked options; `own` has pool, connection, and defaults for missing options."""
         server = {field.name: options[field.name] for field in fields(ServerOptions) if field.name in options}
         given = {**own, **options}
         names = ("cached_queries", "keyword_cache_bytes", "query_log", "file_limits")

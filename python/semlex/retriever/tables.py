@@ -358,7 +358,7 @@ class Tables(Part):
             progress: As for `load`.
 
         Raises:
-            ConfigurationError: The table does not exist, or several may be meant; an argument cannot be used.
+            ConfigurationError: The table does not exist, its name fits several tables, or an argument cannot be used.
             ConnectionFailedError: The source cannot be reached, or its connection is lost; the batches before that stay
                 stored.
             PrivilegeError: The role may not read the table.

@@ -130,7 +130,7 @@ class AskedHeading:
         chunk_id: The chunk of the section with the best rank.
         rank: The rank of that chunk, from 1; None if it is not a candidate.
         code: Why the section is not among the first hits; None if it is.
-        before: Documents of those first hits that are not in the section, best first.
+        before: Documents of the hits that rank before the section, best first; up to `Checkup.top`.
     """
 
     heading: str

@@ -42,7 +42,7 @@ class Reason:
     remedy: str = ""
 
     def __str__(self) -> str:
-        return f"{self.text} [{self.code}]" + (f"\n  what helps: {self.remedy}" if self.remedy else "")
+        return f"{self.text} [{self.code}]" + (f"\n  remedy: {self.remedy}" if self.remedy else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,13 +164,14 @@ class Explanation:
         lines += [str(reason) for reason in self.reasons]
         lines += [str(leg) for leg in self.legs]
         if self.fused_score is not None:
+            passed = "hits" if self.last_rerank_score is None else "reranked candidates"
             lines.append(
-                f"fused: rank {self.fused_rank:,}, score {self.fused_score:.4f}{_beside(self.last_fused_score)}"
+                f"fused: rank {self.fused_rank:,}, score {self.fused_score:.4f}{_lowest(self.last_fused_score, passed)}"
             )
         if self.rerank_score is not None:
-            lines.append(f"reranker: score {self.rerank_score:.4f}{_beside(self.last_rerank_score)}")
+            lines.append(f"reranker: score {self.rerank_score:.4f}{_lowest(self.last_rerank_score)}")
         if self.mixed_score is not None:
-            lines.append(f"mixed with the fused score: {self.mixed_score:.4f}{_beside(self.last_mixed_score)}")
+            lines.append(f"mixed with the fused score: {self.mixed_score:.4f}{_lowest(self.last_mixed_score)}")
         lines += [f"word {term}" for term in self.terms]
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
@@ -253,7 +254,7 @@ class SearchExplanation:
         plan = "; ".join(f"{name}: {how}" for name, how in self.legs.items())
         lines = [f"plan: {plan}; {_counted(self.depth, 'candidate')} of each search, {self.candidates:,} together"]
         if self.terms:
-            lines.append(f"terms searched, too: {self.terms}" + (f" (by {self.terms_by})" if self.terms_by else ""))
+            lines.append(f"additional search terms: {self.terms}" + (f" (by {self.terms_by})" if self.terms_by else ""))
         if self.filter_share is not None:
             lines.append(f"filter: about {self.filter_share:.2%} of the chunks pass")
         if self.fusion is not None:
@@ -267,5 +268,5 @@ def _counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
-def _beside(last: float | None) -> str:
-    return "" if last is None else f", the last hit that passed has {last:.4f}"
+def _lowest(score: float | None, passed: str = "hits") -> str:
+    return "" if score is None else f", lowest of the {passed} {score:.4f}"

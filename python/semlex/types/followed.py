@@ -39,8 +39,8 @@ class FollowedTable:
         live: Columns that filters and hits read from the table itself.
         changes: How changes are noticed: ``comparison``, ``column`` or ``trigger``.
         updated_at: With ``column``: the column with the time of the last change of a row; else None.
-        overlap: With ``column``: for how many seconds before the newest change rows are read again, for transactions
-            that commit late.
+        overlap: With ``column``: rows changed up to this many seconds before the newest change are read again, because
+            a transaction may commit late.
         keys_every: Seconds after which a sync compares all keys, which finds deleted rows (``column``), or all rows,
             which finds changes that no trigger noticed (``trigger``).
     """

@@ -22,8 +22,8 @@ MAX_QUERY_BYTES = 4096
 MAX_TERMS_BYTES = 1024
 # For a language model that calls a tool.
 TERMS_TO_WRITE = (
-    "3 to 8 words or phrases that the documents themselves would use in the passage that answers: of its heading, "
-    "technical words, names, synonyms."
+    "3 to 8 words or phrases that the documents themselves would use in the passage that answers: words of its "
+    "heading, technical words, names, synonyms."
 )
 MAX_EXCLUDED = 64
 MAX_TOP_K = 1000

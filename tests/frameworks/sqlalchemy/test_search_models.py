@@ -188,7 +188,7 @@ def test_what_is_refused(database_url):
         of_shelf = {"collection": collection}
         for given, model, options, message in (
             (session, Unknown, {}, r"call register\(Unknown, collection\) once"),
-            (session, Unknown, of_shelf, "has 1 columns, the primary key of its model 2"),
+            (session, Unknown, of_shelf, "is not the primary key of its model"),
             (session, Hit, of_shelf, "already has an attribute 'hit'"),
             (session, Article, of_shelf | {"group_by": "document"}, "does not accept group_by"),
             (session, Article, of_shelf | {"k": 0}, "k must be between 1 and 1,000"),

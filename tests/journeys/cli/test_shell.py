@@ -199,7 +199,7 @@ def test_why_takes_the_options_of_the_search(indexed):
     (filtered,) = indexed.objects("why", "docs/keys.md", "key", *IN_HANDBOOK, *only_fruit)
     assert (filtered["code"], filtered["found"], filtered["reasons"][0]["code"]) == ("filtered", False, "filtered")
     excluded = indexed("why", "keys.md", "vault -rotate key", *IN_HANDBOOK)
-    assert "[excluded]\n  what helps: " in excluded.stdout
+    assert "[excluded]\n  remedy: " in excluded.stdout
     exact = ("--mode", "keyword", "--top-k", "3")
     assert "[excluded]" in indexed("why", "keys.md:5", '-"ninety days" key', *IN_HANDBOOK, *exact).stdout
     assert "[never_seen]" in indexed("why", "nobody.md", "key", *IN_HANDBOOK).stdout
@@ -214,7 +214,7 @@ def test_why_follows_the_settings_as_the_search_does(indexed):
     for variable, value, told in (
         ("SEMLEX_OVERSAMPLING", "100", '"depth": 500'),
         ("SEMLEX_TOP_K", "1", "it is hit 1 of 1"),
-        ("SEMLEX_ROUTE", "rules", "the query was taken as"),
+        ("SEMLEX_ROUTE", "rules", "the kind of the query is"),
     ):
         indexed.environment[variable] = value
         (of_command,) = indexed.objects("why", "fruit.txt", query, *IN_HANDBOOK)

@@ -261,7 +261,7 @@ def test_terms_are_searched_with_the_question_by_both_searches(library):
         assert library.search(QUESTION, terms=TERMS, mode=mode)[0].id == "codes", mode
     found = library.search(QUESTION, terms=TERMS, explain=True)
     assert "status" in [term.term for term in found.explanation.hits[0].terms]
-    assert "terms searched, too: exit status of the runner\n" in str(found.explanation)
+    assert "additional search terms: exit status of the runner\n" in str(found.explanation)
     assert library.context(QUESTION, terms=TERMS).sources[0].hits[0].id == "codes"
     assert library.answer(QUESTION, terms=TERMS).context.sources[0].hits[0].id == "codes"
     assert library.why("codes", QUESTION, terms=TERMS).rank == 1

@@ -73,7 +73,7 @@ async def test_a_document_that_is_there(database_url):
         assert (await retriever.why("a", "vault key")).code == "below_top_k"
         assert (await retriever.why("a", "vault key", 2)).found
         routed = await retriever.why("b", "vault key")
-        assert any(note.startswith("the query was taken as exploratory, by rules") for note in routed.notes)
+        assert any(note.startswith("the kind of the query is exploratory, by rules") for note in routed.notes)
         assert not (await retriever.why("b", "vault key", route=False)).notes
 
 

@@ -76,8 +76,8 @@ def choose_placement(device: str | None, precision: str | None) -> Placement:
         return Placement(chosen, *_automatic_precision(chosen))
     if chosen == "mps" and precision != "float32" and torch_version() < MPS_HALF_PRECISION_FROM:
         raise ConfigurationError(
-            f"dtype={precision!r} on MPS needs torch 2.13 or newer (with older ones later tokens leak into earlier "
-            "ones); upgrade torch or use dtype='float32'"
+            f"dtype={precision!r} on MPS needs torch 2.13 or newer (in older versions, later tokens leak into "
+            "earlier ones); upgrade torch or use dtype='float32'"
         )
     return Placement(chosen, precision, "as configured")
 

@@ -329,7 +329,7 @@ class Tools:
         for reason in result["reasons"]:
             reason["remedy"] = self._access.for_assistant(reason["remedy"])
         lines = [
-            f"{one['text']} [{one['code']}]" + (f"\n  what helps: {one['remedy']}" if one["remedy"] else "")
+            f"{one['text']} [{one['code']}]" + (f"\n  remedy: {one['remedy']}" if one["remedy"] else "")
             for one in result["reasons"]
         ]
         lines += self._worded(map(str, (*found.legs, *found.terms, *found.notes)))
