@@ -289,12 +289,14 @@ def checked_instant(value: object, place: str) -> datetime:
         try:
             found = datetime.fromisoformat(value)
         except ValueError:
-            limit = "a time in ISO 8601, such as 2026-01-31 or 2026-01-31T09:30:00Z"
+            limit = "a time in ISO form, year first, as datetime.isoformat() writes it"
             raise refusal(place, "wrong_type", limit, "another text") from None
         if isinstance(found, datetime) and found.utcoffset() is None:
             found = found.replace(tzinfo=UTC)
     if not isinstance(found, datetime):
-        raise refusal(place, "wrong_type", "a time: a datetime, or a text in ISO 8601", type(value).__name__)
+        raise refusal(
+            place, "wrong_type", "a time: a datetime, or a text as datetime.isoformat() writes it", type(value).__name__
+        )
     if found.utcoffset() is None:
         raise refusal(place, "naive_timestamp")
     try:

@@ -160,7 +160,7 @@ def _entries(value: object, place: str, depth: int) -> list[tuple[str, object]]:
     if not isinstance(value, Mapping):
         raise refusal(place, "wrong_type", "a mapping of fields to values, such as {'lang': 'de'}", _shown(value))
     if not value:
-        expected = "a mapping that is not empty (for an empty object, write {'$eq': {}})"
+        expected = "a mapping with at least one entry (for an empty object, write {'$eq': {}})"
         raise refusal(place, "wrong_type", expected, "an empty one")
     if depth > MAX_DEPTH:
         raise refusal(place, "too_deep", str(MAX_DEPTH))

@@ -42,10 +42,10 @@ pub(crate) struct Analyzer {
 /// The terms of a query in one language.
 ///
 /// Attributes:
-///     wanted: (slot, term) of each distinct term of the words and phrases, in order. The slot numbers the word of the
-///         query: in every language the same. A term with accents follows the folded one; its slot has bit 31 set.
-///         Of more than `max_terms` the first ones are kept.
-///     phrases: The terms of each phrase, one for every place that a word takes; none is empty.
+///     wanted: (slot, term) of each distinct term of the words and phrases, in order. The slot identifies the word of
+///         the query and is the same in every language. A term with accents follows the folded one; its slot has bit 31
+///         set. If there are more than `max_terms`, the first ones are kept.
+///     phrases: The terms of each phrase, one per word position; no phrase is empty.
 ///     excluded: The terms of each excluded word or phrase, likewise.
 ///     total: Number of distinct wanted terms before the cut.
 ///     conditions: Number of terms of all phrases and exclusions, repeats included. If it exceeds `max_terms`,
@@ -107,7 +107,7 @@ impl Analyzer {
     /// Return the terms of a query. Every text is a valid query.
     ///
     /// ``"quotes"`` hold a phrase, straight or typographic; without a closing quote they mean nothing. ``-word`` and
-    /// ``-"a phrase"`` exclude, at the start of the text or behind white space; a letter or a quote must follow the
+    /// ``-"a phrase"`` exclude, at the start of the text or after white space; a letter or a quote must follow the
     /// dash, so ``-5`` is a number.
     ///
     /// Args:

@@ -88,7 +88,7 @@ pub(crate) fn plan_batches(
 ///     computed_tokens: Tokens that the budget counts: the same number, unless `padded`.
 ///
 /// Args:
-///     ids: (t,) token ids from 0, row behind row.
+///     ids: (t,) token ids from 0, row after row.
 ///     offsets: (n + 1,) row i is ``ids[offsets[i] : offsets[i + 1]]``.
 ///     token_budget: Maximum tokens of a batch, from 1; a row above it is a batch of its own.
 ///     max_rows: Maximum rows of a batch, from 1.
@@ -97,7 +97,7 @@ pub(crate) fn plan_batches(
 ///     skip: Tokens at the beginning of every row that the batches leave out, because a model has read them already.
 ///
 /// Raises:
-///     ValueError: A number is out of its range, the offsets do not fit the ids, a row has no token behind those that
+///     ValueError: A number is out of its range, the offsets do not fit the ids, a row has no token after those that
 ///         are skipped, an id is negative, or an array has another dtype or shape; the message names it.
 ///     TypeError: An argument has another type.
 #[pyclass(frozen, module = "semlex._core")]
@@ -190,7 +190,7 @@ impl TokenPlan {
 ///
 /// Attributes:
 ///     rows: (b,) numbers of the rows, longest first.
-///     ids: (t,) token ids, row behind row, without the tokens that the plan skips.
+///     ids: (t,) token ids, row after row, without the tokens that the plan skips.
 ///     positions: (t,) place of every token in its own row, the skipped ones counted.
 ///     documents: (t,) which row of the batch every token belongs to, from 0.
 ///     offsets: (b + 1,) row i of the batch is ``ids[offsets[i] : offsets[i + 1]]``; none is empty.
@@ -217,7 +217,7 @@ impl TokenBatch {
 /// Count the tokens with which all rows begin.
 ///
 /// Args:
-///     ids: (t,) token ids, row behind row.
+///     ids: (t,) token ids, row after row.
 ///     offsets: (n + 1,) row i is ``ids[offsets[i] : offsets[i + 1]]``.
 ///
 /// Returns:

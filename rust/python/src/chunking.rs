@@ -23,7 +23,7 @@ use crate::errors::detached;
 ///     code: (c,) whether each is code, or lies inside one block of it.
 ///     headings: c paths of titles, outermost first; levels without a title are left out. A chunk with text of several
 ///         sections has the common part of their paths. Titles are cut at 256 characters.
-///     introductions: c texts: what announces the list, table or code that a chunk continues, or None.
+///     introductions: c texts: the words that introduce the list, table or code that a chunk continues, or None.
 ///     title: The first title of level 1, or None.
 #[pyclass(frozen, module = "semlex._core")]
 pub(crate) struct Chunks {
@@ -75,8 +75,8 @@ impl Chunks {
 /// matter), of reStructuredText (underlines, and directives that describe an object), or the definitions of source
 /// code. A section below `min_tokens` is joined with the following sibling or child where both fit; headings without
 /// text are joined with what follows. Inside a section the text is packed greedily: paragraphs (code stays whole
-/// where it fits), then lines, sentences, words, parts of words, graphemes, characters. What announces something (a
-/// heading, words that end with a colon, a directive, the header of a table) stays with the first part of it while
+/// where it fits), then lines, sentences, words, parts of words, graphemes, characters. An introduction (a heading,
+/// words that end with a colon, a directive, the header of a table) stays with the first part of what it introduces if
 /// both fit.
 ///
 /// Together the chunks hold every character that is not blank (``str.isspace``); none is blank. A token that is cut in

@@ -41,7 +41,7 @@ use crate::objects::{snapshot, type_name, wrong_type};
 /// T[]                 lists of the above, None inside allowed; T is a number, bool, text, uuid or timestamptz
 /// ==================  =======================================================  ==============================
 ///
-/// halfvec rounds to the nearest float16, ties to even; what would become infinite is refused.
+/// halfvec rounds to the nearest float16, ties to even; values that would become infinite are refused.
 ///
 /// Example:
 ///     >>> encoder = CopyEncoder([("id", "text", ids), ("embedding", "vector", vectors)], ids)
@@ -100,7 +100,7 @@ impl CopyEncoder {
     ///
     /// Args:
     ///     buffer: Writable uint8 (n,), C-contiguous, at least `largest_row` bytes; 1 MiB is best
-    ///         (smaller ones cost up to a half more time).
+    ///         (smaller ones take up to 50 % longer).
     ///     position: 0 to begin (again), else what the previous call returned.
     ///
     /// Returns:
@@ -291,7 +291,7 @@ fn writable<'py>(buffer: &Bound<'py, PyAny>) -> PyResult<numpy::PyReadwriteArray
 ///
 /// Returns:
 ///     One list a column. vector and halfvec become float32 (d,), bit a str, sparsevec (dimensions, int32 (m,),
-///     float32 (m,)), timestamptz a datetime in UTC, jsonb what ``json.loads`` makes of it; NULL is None.
+///     float32 (m,)), timestamptz a datetime in UTC, jsonb the result of ``json.loads``; NULL is None.
 ///
 /// Raises:
 ///     semlex.errors.ValidationError: Code ``malformed_copy``, with the place, for anything that the server would not
@@ -322,7 +322,7 @@ pub(crate) fn decode_copy<'py>(
 /// Returns:
 ///     (nulls, offsets, values) a column, as Arrow lays it out. nulls is bool (n,), None where no row is null. offsets
 ///     is int32 (n + 1,): where each row begins in the values, None where each row is one value. values are those of
-///     all rows, one behind another: int64 of whole numbers and of timestamptz (microseconds since 1970), float32,
+///     all rows, one after another: int64 of whole numbers and of timestamptz (microseconds since 1970), float32,
 ///     float64, uint8 of text, jsonb, bytea, bool, bit (one a bit) and uuid (16 a row), float32 of vectors; of arrays
 ///     such a tuple of the elements.
 ///

@@ -9,17 +9,17 @@ use crate::errors::detached;
 
 /// Make excerpts of texts: the sentences with most of the matched words.
 ///
-/// Lines that only steer a renderer are left out. A matched word stands between ``**``, and ``…`` where text was left
-/// out. An excerpt has up to 300 characters of the text, or one sentence of up to 400.
+/// Lines that are only instructions for a renderer are left out. A matched word is between ``**``; ``…`` marks omitted
+/// text. An excerpt has up to 300 characters of the text, or one sentence of up to 400.
 ///
 /// Args:
 ///     texts: n texts.
-///     analyzer: Of their language; None matches no word.
+///     analyzer: Analyzer of their language; None matches no word.
 ///     terms: The wanted terms of a query.
 ///
 /// Returns:
-///     (excerpt, match) of each text: ``match`` is the character of the text with the first matched word that is shown,
-///     else with the first of the text; None without one.
+///     (excerpt, match) of each text: ``match`` is the position, in characters of the text, of the first matched word
+///     in the excerpt, else of the first one in the text; None if no word matches.
 #[pyfunction]
 #[pyo3(signature = (
     texts: "Sequence[str]",

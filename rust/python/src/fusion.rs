@@ -78,13 +78,13 @@ pub(crate) fn completed_fusion<'py>(
     ))
 }
 
-/// Fuse what vector and keyword search found: their union by `completed_fusion`.
+/// Fuse the chunks that vector and keyword search found, as `completed_fusion` does.
 ///
 /// Args:
-///     vector: Of vector search (numbers, own, others), (n,) each, best first: a number for each chunk, the same in both
-///         searches; its scores; the keyword scores of these chunks, NaN for none. The last is not read for a chunk
-///         that keyword search found as well.
-///     keyword: The same of keyword search, (m,) each.
+///     vector: (numbers, scores, keyword scores) of the chunks that vector search found, (n,) each, best first. A chunk
+///         has the same number in both searches. Keyword scores are NaN for none, and ignored for a chunk that keyword
+///         search found as well.
+///     keyword: (numbers, scores, vector scores) of the chunks that keyword search found, likewise, (m,) each.
 ///     mean: Mean of the vector scores of a sample of all chunks.
 ///     deviation: Their standard deviation, from 0.
 ///     vector_weight: Weight of vector search, 0 to 1.

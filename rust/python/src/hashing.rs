@@ -8,10 +8,10 @@ use semlex_core::hashing::identity;
 
 use crate::errors::detached;
 
-/// Return the identity of each row: 16 bytes of SHA-256 over the label and the row's texts, each behind a NUL.
+/// Return the identity of each row: 16 bytes of SHA-256 over the label and the row's texts, each after a NUL.
 ///
 /// Args:
-///     label: What the identities are of; equal texts under different labels have different identities.
+///     label: Kind of the rows; equal texts under different labels have different identities.
 ///     columns: One list of texts for each field, all of the same length.
 ///
 /// Returns:

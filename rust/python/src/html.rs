@@ -13,8 +13,8 @@ use crate::errors::detached;
 ///
 /// Args:
 ///     entities: Text of each named character reference, by its name without the ampersand, as in
-///         ``html.entities.html5``. A name without a semicolon needs none, and is found at the beginning of longer
-///         ones.
+///         ``html.entities.html5``. A name that is listed without a semicolon is also replaced without one in
+///         the page, even at the beginning of a longer word.
 #[pyclass(frozen, module = "semlex._core")]
 pub(crate) struct HtmlReader {
     core: html::HtmlReader,

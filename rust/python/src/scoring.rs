@@ -124,8 +124,8 @@ impl PostingCache {
     /// Args:
     ///     queries: The query as analysed in each language: (language, wanted, phrases, excluded).
     ///         ``wanted`` are (slot, term): a slot is one word of the query, with the same number in all languages.
-    ///         Every chunk found must hold all terms of all ``phrases``. A chunk is left out when it holds the term of
-    ///         a group of one in ``excluded``; longer groups are phrases, which only the text can tell.
+    ///         Every chunk found must hold all terms of all ``phrases``. A chunk is left out if it holds the term of a
+    ///         one-term group in ``excluded``; longer groups are phrases, which the caller looks for in the text.
     ///
     /// Raises:
     ///     ValueError: When a language is named twice, or a slot has two terms in one language.
@@ -163,8 +163,8 @@ impl PostingCache {
     ///     tombstones: (tombstone id, data) of every tombstone; the data may be None for known ones.
     ///     rows: (segment id, term, first term, data): for each cold term the row of each segment of its language, for
     ///         each warm term that of each such segment that was not known. None and None if the row does not exist.
-    ///     ended: How many transactions had ended when the snapshot was taken. What a snapshot lists replaces what was
-    ///         known unless one with more was completed before.
+    ///     ended: How many transactions had ended when the snapshot was taken. The cache then knows the segments and
+    ///         tombstones of this snapshot, unless one with a greater number was completed before.
     ///
     /// Raises:
     ///     ValueError: When something is missing.
@@ -424,7 +424,7 @@ impl PostingChanges {
         self.core.parts()
     }
 
-    /// How many new segments lack rows, or have others than those that were written.
+    /// How many new segments lack rows, or have rows that differ from those written.
     #[getter] // -> int
     fn damaged(&self) -> usize {
         self.core.damaged()
@@ -474,7 +474,7 @@ impl PostingPlan {
         caught(|| ids(py, self.core.known_tombstones()))
     }
 
-    /// Both, each joined.
+    /// Ids of the cached segments and of the cached tombstones, each joined.
     #[getter] // -> tuple[bytes, bytes]
     fn state<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
         caught(|| {
@@ -602,15 +602,15 @@ impl PostingSnapshot {
     ///     b: Weight of length normalisation, 0 to 1.
     ///     allowed: Only these keyword ids are found; int64 (n,), in any order, ascending is fastest. None: all.
     ///     score_ids: Keyword ids of chunks that are scored in any case, ``allowed`` or not; int64 (m,).
-    ///     before: What makes it faster, from a state of the database little before: a snapshot of the same plan, the ``k``
-    ///         of a search with the same ``k1`` and ``b`` and without ``allowed``, the ids that it found and their scores.
+    ///     before: An earlier search that makes this one faster, with the same plan, ``k1`` and ``b`` and without
+    ///         ``allowed``, on a slightly earlier state of the database: (snapshot, ``k``, ids found, their scores).
     ///
     /// Returns:
     ///     (ids, scores, scores of ``score_ids``, work). The ids, int64 (n,), are those of the best ``k`` chunks that hold a
     ///     wanted term, and of up to 1,000 more whose score equals the k-th; by score descending, then by id. Scores
     ///     are float64 (n,). Those of ``score_ids``, float64 (m,), are 0 without a wanted term, NaN for chunks that
-    ///     are in no segment, deleted, excluded or without a term of a phrase. The work, but for ``score_ids``: postings
-    ///     unpacked, blocks of up to 128 postings that were not, chunks scored once more in double precision.
+    ///     are in no segment, deleted, excluded or without a term of a phrase. ``work`` does not include ``score_ids``:
+    ///     postings unpacked, blocks of up to 128 postings skipped, chunks scored again in double precision.
     ///
     /// Raises:
     ///     ValueError: For arguments out of range, or when languages are missing.

@@ -205,8 +205,8 @@ impl SegmentBuilder {
     /// Add chunks by their texts.
     ///
     /// Args:
-    ///     analyzer: Of the segment's language. It keeps what the builder learns of its words, up to 64 MiB, for the
-    ///         next builder.
+    ///     analyzer: Analyzer of the segment's language. It keeps a cache of analysed words (64 MiB for all
+    ///         analyzers) for the next builder.
     ///     keyword_ids: Ids of the chunks in the keyword index; int64 (n,).
     ///     columns: The parts of the texts, n of each: ``columns[j][i]`` is part j of text i.
     ///
@@ -271,7 +271,7 @@ type StoredSegment = (
 ///
 /// Args:
 ///     segment_id: Id of the new segment.
-///     sources: (segment id, header, rows) of each, the rows as (first term, data) by first term: all of them.
+///     sources: (segment id, header, rows) of each, with all rows as (first term, data), sorted by first term.
 ///     dead: Keyword ids to leave out.
 ///
 /// Raises:
@@ -319,7 +319,7 @@ pub(crate) fn keys_hash(py: Python<'_>, keys: Vec<PyBackedBytes>) -> PyResult<Bo
 ///
 /// Args:
 ///     tombstone_id: 16 random bytes that are never used again. The data is bound to it.
-///     keyword_ids: Less than 2**32.
+///     keyword_ids: Fewer than 2**32 ids.
 ///
 /// Raises:
 ///     ValueError: For more ids.

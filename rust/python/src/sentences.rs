@@ -30,7 +30,7 @@ fn name(kind: Kind) -> &'static str {
 
 /// Split a text into sentences, in order and without overlap.
 ///
-/// Lines separate blocks: blank lines, items of lists, rows of tables, titles, fences of code and what follows ``::``.
+/// Blank lines, list items, table rows, titles, code fences and literal blocks after ``::`` end a block of text.
 /// In prose a sentence ends after a full stop or similar, but not after abbreviations, initials and ordinal numbers.
 ///
 /// Returns:
@@ -66,8 +66,8 @@ pub(crate) fn split_sentences(py: Python<'_>, text: &Bound<'_, PyString>) -> PyR
 ///
 /// Returns:
 ///     (passage, start, end, kind, score, own) of every sentence, passage by passage: the place as `split_sentences`
-///     gives it; the score from 0, comparable within one question; the share, 0 to 1, of the question's weight whose
-///     words the sentence holds itself.
+///     gives it; the score from 0, comparable within one question; ``own``, 0 to 1: the share of the question's weight
+///     that comes from words in the sentence itself.
 ///
 /// Raises:
 ///     ValueError: The question holds half of a surrogate pair.

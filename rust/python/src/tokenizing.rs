@@ -16,7 +16,7 @@ type TokenRows<'py> = (
     Bound<'py, PyArray1<i64>>,
 );
 
-/// Byte pair encoding of the kinds of Qwen's models and Llama 2.
+/// Byte pair encoding as in the models of Qwen and in Llama 2.
 ///
 /// Threads can share it and run in parallel. The first kind merges bytes of pieces that a pattern
 /// cuts; the second writes ``▁`` for spaces and merges characters, or the bytes of those that its vocabulary lacks.
@@ -27,7 +27,7 @@ type TokenRows<'py> = (
 ///     content: A ``tokenizer.json``.
 ///
 /// Raises:
-///     NotImplementedError: The file needs something else than these two kinds: another model, normaliser,
+///     NotImplementedError: The file needs something that neither kind has: another model, normaliser,
 ///         splitting pattern or post-processor. The message names it.
 ///     ValueError: The file is malformed.
 #[pyclass(frozen, module = "semlex._core")]
@@ -48,7 +48,7 @@ impl BpeTokenizer {
         Ok(Self { core })
     }
 
-    /// Ids that the file's own post-processor puts before and behind a text; the methods leave them out.
+    /// Ids that the file's own post-processor puts before and after a text; the methods leave them out.
     #[getter] // -> tuple[list[int], list[int]]
     fn special_prefix_suffix(&self) -> (Vec<i64>, Vec<i64>) {
         let (prefix, suffix) = self.core.special_prefix_suffix();
@@ -66,13 +66,13 @@ impl BpeTokenizer {
     /// Args:
     ///     texts: n texts.
     ///     head: Ids in front of every row.
-    ///     tail: Ids behind every row.
+    ///     tail: Ids after every row.
     ///     most: Maximum tokens of a text, from 0; longer texts lose their end. None: no limit.
-    ///     special_tokens_as_text: Whether a text that spells a special token is ordinary text there. Other added
+    ///     special_tokens_as_text: Whether the spelling of a special token inside a text is ordinary text. Other added
     ///         tokens are found in either case.
     ///
     /// Returns:
-    ///     ids: (t,) the rows one behind the other: head, the text's ids, tail.
+    ///     ids: (t,) the rows one after the other: head, the text's ids, tail.
     ///     offsets: (n + 1,); row i is ``ids[offsets[i]:offsets[i + 1]]``.
     ///     cut: Numbers of the rows that lost tokens, ascending.
     ///
@@ -132,7 +132,7 @@ impl BpeTokenizer {
 
     /// Find the position of each token.
     ///
-    /// A token that holds a part of a character covers all of it. Where the normal form composed several characters,
+    /// A token that holds a part of a character covers all of it. If normalisation joined several characters to one,
     /// its tokens cover the first of them.
     ///
     /// Args:

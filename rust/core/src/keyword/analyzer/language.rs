@@ -109,7 +109,7 @@ impl fmt::Display for UnknownLanguage {
         let (name, known) = (&self.name, LANGUAGES.join(", "));
         write!(
             formatter,
-            "language: unknown {name:?}; known are {known}, and their ISO 639-1 codes"
+            "language: unknown {name:?}; known languages, also by their ISO 639-1 codes: {known}"
         )
     }
 }
