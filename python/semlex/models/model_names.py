@@ -1,6 +1,6 @@
 """Names of models: what a name leads to, which host gets a key, which ONNX file is used, and models known to work.
 
-    none, auto, static               names with a meaning of their own; for rerankers also term-overlap
+    none, auto, static               reserved names; for rerankers also term-overlap
     PATH, HUB_ID                     a folder, or a model of the hub; also behind one of `LOCAL_PREFIXES`
     onnx:PATH_OR_ID, onnx:…#FILE     the best or a named one of the ONNX files of such a model
     onnx:semlex-weights              the model in the wheel of this name, if it is installed

@@ -304,7 +304,7 @@ class Collection(Part):
                 process that opens this collection.
             filters: Conditions that the cursor's search must already contain, such as those that your server sets for a
                 tenant; they are only checked and filter nothing. That search must join each of them with "and".
-            deadline: Seconds; a search that has not answered by then is left out.
+            deadline: Seconds; vector or keyword search is left out if it has not answered by then.
 
         Raises:
             ValidationError: The cursor is damaged or belongs to another collection or version of semlex, or its search
