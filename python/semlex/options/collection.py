@@ -127,10 +127,10 @@ class CollectionOptions:
         with_context: Whether titles and heading path are analysed and embedded with the text. Default: True.
         partitions: Partitions of the tables of documents, chunks and vectors, by the hash of the document: 2 to 64,
             or 0 (the default) for plain tables. For millions of chunks on a server with many cores.
-        chunk_tokens: Maximum tokens of a chunk, 16 to 2,000. Default: 500. Stored when the first file is indexed.
-        overlap_tokens: Maximum tokens shared by neighbouring chunks. Default: 50. Stored when the first file is indexed.
+        chunk_tokens: Maximum tokens of a chunk, 16 to 2,000. Default: 500. Stored when the first file is read.
+        overlap_tokens: Maximum tokens shared by neighbouring chunks. Default: 50. Stored when the first file is read.
         min_tokens: Sections with fewer tokens are joined with the next one if both fit. At most half of `chunk_tokens`.
-            Default: 32, or a quarter of `chunk_tokens` if that is less. Stored when the first file is indexed.
+            Default: 32, or a quarter of `chunk_tokens` if that is less. Stored when the first file is read.
 
     Raises:
         ConfigurationError: A value has the wrong kind or is out of range.

@@ -160,17 +160,17 @@ class CollectionKeys(TypedDict, total=False):
     ]
     chunk_tokens: Annotated[
         int | None,
-        unchecked("Maximum tokens of a chunk, 16 to 2,000. Default: 500. Stored when the first file is indexed."),
+        unchecked("Maximum tokens of a chunk, 16 to 2,000. Default: 500. Stored when the first file is read."),
     ]
     overlap_tokens: Annotated[
         int | None,
-        unchecked("Maximum tokens shared by neighbouring chunks. Default: 50. Stored when the first file is indexed."),
+        unchecked("Maximum tokens shared by neighbouring chunks. Default: 50. Stored when the first file is read."),
     ]
     min_tokens: Annotated[
         int | None,
         unchecked(
             "Sections with fewer tokens are joined with the next one if both fit. At most half of chunk_tokens. "
-            "Default: 32, or a quarter of chunk_tokens if that is less. Stored when the first file is indexed."
+            "Default: 32, or a quarter of chunk_tokens if that is less. Stored when the first file is read."
         ),
     ]
 
