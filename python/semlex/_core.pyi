@@ -95,7 +95,7 @@ class CopyEncoder:
     T[]                 lists of the above, None inside allowed; T is a number, bool, text, uuid or timestamptz
     ==================  =======================================================  ==============================
 
-    halfvec rounds to the nearest float16, ties to even; what would become infinite is refused.
+    halfvec rounds to the nearest float16, ties to even; values that would become infinite are refused.
 
     Example:
         >>> encoder = CopyEncoder([("id", "text", ids), ("embedding", "vector", vectors)], ids)
@@ -126,7 +126,7 @@ class CopyEncoder:
 
         Args:
             buffer: Writable uint8 (n,), C-contiguous, at least `largest_row` bytes; 1 MiB is best
-                (smaller ones cost up to a half more time).
+                (smaller ones take up to 50 % longer).
             position: 0 to begin (again), else what the previous call returned.
 
         Returns:
@@ -149,7 +149,7 @@ def decode_copy(data: bytes, types: Sequence[str]) -> list[list[Any]]:
 
     Returns:
         One list a column. vector and halfvec become float32 (d,), bit a str, sparsevec (dimensions, int32 (m,),
-        float32 (m,)), timestamptz a datetime in UTC, jsonb what ``json.loads`` makes of it; NULL is None.
+        float32 (m,)), timestamptz a datetime in UTC, jsonb the result of ``json.loads``; NULL is None.
 
     Raises:
         semlex.errors.ValidationError: Code ``malformed_copy``, with the place, for anything that the server would not
@@ -166,7 +166,7 @@ def decode_copy_buffers(data: bytes, types: Sequence[str]) -> list[tuple[Any, An
     Returns:
         (nulls, offsets, values) a column, as Arrow lays it out. nulls is bool (n,), None where no row is null. offsets
         is int32 (n + 1,): where each row begins in the values, None where each row is one value. values are those of
-        all rows, one behind another: int64 of whole numbers and of timestamptz (microseconds since 1970), float32,
+        all rows, one after another: int64 of whole numbers and of timestamptz (microseconds since 1970), float32,
         float64, uint8 of text, jsonb, bytea, bool, bit (one a bit) and uuid (16 a row), float32 of vectors; of arrays
         such a tuple of the elements.
 
@@ -177,10 +177,10 @@ def decode_copy_buffers(data: bytes, types: Sequence[str]) -> list[tuple[Any, An
     """
 
 def hash_rows(label: str, columns: Sequence[Sequence[str]]) -> list[bytes]:
-    """Return the identity of each row: 16 bytes of SHA-256 over the label and the row's texts, each behind a NUL.
+    """Return the identity of each row: 16 bytes of SHA-256 over the label and the row's texts, each after a NUL.
 
     Args:
-        label: What the identities are of; equal texts under different labels have different identities.
+        label: Kind of the rows; equal texts under different labels have different identities.
         columns: One list of texts for each field, all of the same length.
 
     Returns:
@@ -274,7 +274,7 @@ class Analyzer:
         """Return the terms of a query. Every text is a valid query.
 
         ``"quotes"`` hold a phrase, straight or typographic; without a closing quote they mean nothing. ``-word`` and
-        ``-"a phrase"`` exclude, at the start of the text or behind white space; a letter or a quote must follow the
+        ``-"a phrase"`` exclude, at the start of the text or after white space; a letter or a quote must follow the
         dash, so ``-5`` is a number.
 
         Args:
@@ -310,10 +310,10 @@ class Query:
     """The terms of a query in one language.
 
     Attributes:
-        wanted: (slot, term) of each distinct term of the words and phrases, in order. The slot numbers the word of the
-            query: in every language the same. A term with accents follows the folded one; its slot has bit 31 set.
-            Of more than `max_terms` the first ones are kept.
-        phrases: The terms of each phrase, one for every place that a word takes; none is empty.
+        wanted: (slot, term) of each distinct term of the words and phrases, in order. The slot identifies the word of
+            the query and is the same in every language. A term with accents follows the folded one; its slot has bit 31
+            set. If there are more than `max_terms`, the first ones are kept.
+        phrases: The terms of each phrase, one per word position; no phrase is empty.
         excluded: The terms of each excluded word or phrase, likewise.
         total: Number of distinct wanted terms before the cut.
         conditions: Number of terms of all phrases and exclusions, repeats included. If it exceeds `max_terms`,
@@ -370,7 +370,7 @@ class TokenBatch:
 
     Attributes:
         rows: (b,) numbers of the rows, longest first.
-        ids: (t,) token ids, row behind row, without the tokens that the plan skips.
+        ids: (t,) token ids, row after row, without the tokens that the plan skips.
         positions: (t,) place of every token in its own row, the skipped ones counted.
         documents: (t,) which row of the batch every token belongs to, from 0.
         offsets: (b + 1,) row i of the batch is ``ids[offsets[i] : offsets[i + 1]]``; none is empty.
@@ -395,7 +395,7 @@ class TokenPlan:
         computed_tokens: Tokens that the budget counts: the same number, unless `padded`.
 
     Args:
-        ids: (t,) token ids from 0, row behind row.
+        ids: (t,) token ids from 0, row after row.
         offsets: (n + 1,) row i is ``ids[offsets[i] : offsets[i + 1]]``.
         token_budget: Maximum tokens of a batch, from 1; a row above it is a batch of its own.
         max_rows: Maximum rows of a batch, from 1.
@@ -404,7 +404,7 @@ class TokenPlan:
         skip: Tokens at the beginning of every row that the batches leave out, because a model has read them already.
 
     Raises:
-        ValueError: A number is out of its range, the offsets do not fit the ids, a row has no token behind those that
+        ValueError: A number is out of its range, the offsets do not fit the ids, a row has no token after those that
             are skipped, an id is negative, or an array has another dtype or shape; the message names it.
         TypeError: An argument has another type.
     """
@@ -437,7 +437,7 @@ def common_prefix(ids: NDArray[np.int64], offsets: NDArray[np.int64]) -> int:
     """Count the tokens with which all rows begin.
 
     Args:
-        ids: (t,) token ids, row behind row.
+        ids: (t,) token ids, row after row.
         offsets: (n + 1,) row i is ``ids[offsets[i] : offsets[i + 1]]``.
 
     Returns:
@@ -478,7 +478,7 @@ class Chunks:
         code: (c,) whether each is code, or lies inside one block of it.
         headings: c paths of titles, outermost first; levels without a title are left out. A chunk with text of several
             sections has the common part of their paths. Titles are cut at 256 characters.
-        introductions: c texts: what announces the list, table or code that a chunk continues, or None.
+        introductions: c texts: the words that introduce the list, table or code that a chunk continues, or None.
         title: The first title of level 1, or None.
     """
     @property
@@ -528,8 +528,8 @@ def split_text(
     matter), of reStructuredText (underlines, and directives that describe an object), or the definitions of source
     code. A section below `min_tokens` is joined with the following sibling or child where both fit; headings without
     text are joined with what follows. Inside a section the text is packed greedily: paragraphs (code stays whole
-    where it fits), then lines, sentences, words, parts of words, graphemes, characters. What announces something (a
-    heading, words that end with a colon, a directive, the header of a table) stays with the first part of it while
+    where it fits), then lines, sentences, words, parts of words, graphemes, characters. An introduction (a heading,
+    words that end with a colon, a directive, the header of a table) stays with the first part of what it introduces if
     both fit.
 
     Together the chunks hold every character that is not blank (``str.isspace``); none is blank. A token that is cut in
@@ -573,17 +573,17 @@ def excerpts(
 ) -> list[tuple[str, int | None]]:
     """Make excerpts of texts: the sentences with most of the matched words.
 
-    Lines that only steer a renderer are left out. A matched word stands between ``**``, and ``…`` where text was left
-    out. An excerpt has up to 300 characters of the text, or one sentence of up to 400.
+    Lines that are only instructions for a renderer are left out. A matched word is between ``**``; ``…`` marks omitted
+    text. An excerpt has up to 300 characters of the text, or one sentence of up to 400.
 
     Args:
         texts: n texts.
-        analyzer: Of their language; None matches no word.
+        analyzer: Analyzer of their language; None matches no word.
         terms: The wanted terms of a query.
 
     Returns:
-        (excerpt, match) of each text: ``match`` is the character of the text with the first matched word that is shown,
-        else with the first of the text; None without one.
+        (excerpt, match) of each text: ``match`` is the position, in characters of the text, of the first matched word
+        in the excerpt, else of the first one in the text; None if no word matches.
     """
 
 def completed_fusion(
@@ -626,13 +626,13 @@ def fuse_legs(
     deviation: float,
     vector_weight: float,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.int64], NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
-    """Fuse what vector and keyword search found: their union by `completed_fusion`.
+    """Fuse the chunks that vector and keyword search found, as `completed_fusion` does.
 
     Args:
-        vector: Of vector search (numbers, own, others), (n,) each, best first: a number for each chunk, the same in both
-            searches; its scores; the keyword scores of these chunks, NaN for none. The last is not read for a chunk
-            that keyword search found as well.
-        keyword: The same of keyword search, (m,) each.
+        vector: (numbers, scores, keyword scores) of the chunks that vector search found, (n,) each, best first. A chunk
+            has the same number in both searches. Keyword scores are NaN for none, and ignored for a chunk that keyword
+            search found as well.
+        keyword: (numbers, scores, vector scores) of the chunks that keyword search found, likewise, (m,) each.
         mean: Mean of the vector scores of a sample of all chunks.
         deviation: Their standard deviation, from 0.
         vector_weight: Weight of vector search, 0 to 1.
@@ -713,8 +713,8 @@ class HtmlReader:
 
     Args:
         entities: Text of each named character reference, by its name without the ampersand, as in
-            ``html.entities.html5``. A name without a semicolon needs none, and is found at the beginning of longer
-            ones.
+            ``html.entities.html5``. A name that is listed without a semicolon is also replaced without one in
+            the page, even at the beginning of a longer word.
     """
     def __new__(cls, entities: dict[str, str]) -> Self: ...
     def to_markdown(self, html: str) -> tuple[str, str | None]:
@@ -811,8 +811,8 @@ class PostingCache:
         Args:
             queries: The query as analysed in each language: (language, wanted, phrases, excluded).
                 ``wanted`` are (slot, term): a slot is one word of the query, with the same number in all languages.
-                Every chunk found must hold all terms of all ``phrases``. A chunk is left out when it holds the term of
-                a group of one in ``excluded``; longer groups are phrases, which only the text can tell.
+                Every chunk found must hold all terms of all ``phrases``. A chunk is left out if it holds the term of a
+                one-term group in ``excluded``; longer groups are phrases, which the caller looks for in the text.
 
         Raises:
             ValueError: When a language is named twice, or a slot has two terms in one language.
@@ -833,8 +833,8 @@ class PostingCache:
             tombstones: (tombstone id, data) of every tombstone; the data may be None for known ones.
             rows: (segment id, term, first term, data): for each cold term the row of each segment of its language, for
                 each warm term that of each such segment that was not known. None and None if the row does not exist.
-            ended: How many transactions had ended when the snapshot was taken. What a snapshot lists replaces what was
-                known unless one with more was completed before.
+            ended: How many transactions had ended when the snapshot was taken. The cache then knows the segments and
+                tombstones of this snapshot, unless one with a greater number was completed before.
 
         Raises:
             ValueError: When something is missing.
@@ -906,7 +906,7 @@ class PostingChanges:
         """How many segments and tombstones there are."""
     @property
     def damaged(self) -> int:
-        """How many new segments lack rows, or have others than those that were written."""
+        """How many new segments lack rows, or have rows that differ from those written."""
     @property
     def languages(self) -> set[str]:
         """Languages of the segments."""
@@ -922,7 +922,7 @@ class PostingPlan:
         """Ids of the cached tombstones, in ascending order."""
     @property
     def state(self) -> tuple[bytes, bytes]:
-        """Both, each joined."""
+        """Ids of the cached segments and of the cached tombstones, each joined."""
     @property
     def missing(self) -> list[tuple[bytes, bytes]]:
         """(segment id, term) of the lists of known segments that are needed and not cached."""
@@ -988,15 +988,15 @@ class PostingSnapshot:
             b: Weight of length normalisation, 0 to 1.
             allowed: Only these keyword ids are found; int64 (n,), in any order, ascending is fastest. None: all.
             score_ids: Keyword ids of chunks that are scored in any case, ``allowed`` or not; int64 (m,).
-            before: What makes it faster, from a state of the database little before: a snapshot of the same plan, the ``k``
-                of a search with the same ``k1`` and ``b`` and without ``allowed``, the ids that it found and their scores.
+            before: An earlier search that makes this one faster, with the same plan, ``k1`` and ``b`` and without
+                ``allowed``, on a slightly earlier state of the database: (snapshot, ``k``, ids found, their scores).
 
         Returns:
             (ids, scores, scores of ``score_ids``, work). The ids, int64 (n,), are those of the best ``k`` chunks that hold a
             wanted term, and of up to 1,000 more whose score equals the k-th; by score descending, then by id. Scores
             are float64 (n,). Those of ``score_ids``, float64 (m,), are 0 without a wanted term, NaN for chunks that
-            are in no segment, deleted, excluded or without a term of a phrase. The work, but for ``score_ids``: postings
-            unpacked, blocks of up to 128 postings that were not, chunks scored once more in double precision.
+            are in no segment, deleted, excluded or without a term of a phrase. ``work`` does not include ``score_ids``:
+            postings unpacked, blocks of up to 128 postings skipped, chunks scored again in double precision.
 
         Raises:
             ValueError: For arguments out of range, or when languages are missing.
@@ -1079,8 +1079,8 @@ class SegmentBuilder:
         """Add chunks by their texts.
 
         Args:
-            analyzer: Of the segment's language. It keeps what the builder learns of its words, up to 64 MiB, for the
-                next builder.
+            analyzer: Analyzer of the segment's language. It keeps a cache of analysed words (64 MiB for all
+                analyzers) for the next builder.
             keyword_ids: Ids of the chunks in the keyword index; int64 (n,).
             columns: The parts of the texts, n of each: ``columns[j][i]`` is part j of text i.
 
@@ -1109,7 +1109,7 @@ def encode_tombstone(tombstone_id: bytes, keyword_ids: IdSet) -> bytes:
 
     Args:
         tombstone_id: 16 random bytes that are never used again. The data is bound to it.
-        keyword_ids: Less than 2**32.
+        keyword_ids: Fewer than 2**32 ids.
 
     Raises:
         ValueError: For more ids.
@@ -1127,7 +1127,7 @@ def merge_segments(
 
     Args:
         segment_id: Id of the new segment.
-        sources: (segment id, header, rows) of each, the rows as (first term, data) by first term: all of them.
+        sources: (segment id, header, rows) of each, with all rows as (first term, data), sorted by first term.
         dead: Keyword ids to leave out.
 
     Raises:
@@ -1159,8 +1159,8 @@ def rank_sentences(
 
     Returns:
         (passage, start, end, kind, score, own) of every sentence, passage by passage: the place as `split_sentences`
-        gives it; the score from 0, comparable within one question; the share, 0 to 1, of the question's weight whose
-        words the sentence holds itself.
+        gives it; the score from 0, comparable within one question; ``own``, 0 to 1: the share of the question's weight
+        that comes from words in the sentence itself.
 
     Raises:
         ValueError: The question holds half of a surrogate pair.
@@ -1169,7 +1169,7 @@ def rank_sentences(
 def split_sentences(text: str) -> list[tuple[int, int, str]]:
     """Split a text into sentences, in order and without overlap.
 
-    Lines separate blocks: blank lines, items of lists, rows of tables, titles, fences of code and what follows ``::``.
+    Blank lines, list items, table rows, titles, code fences and literal blocks after ``::`` end a block of text.
     In prose a sentence ends after a full stop or similar, but not after abbreviations, initials and ordinal numbers.
 
     Returns:
@@ -1182,7 +1182,7 @@ def split_sentences(text: str) -> list[tuple[int, int, str]]:
 
 @final
 class BpeTokenizer:
-    """Byte pair encoding of the kinds of Qwen's models and Llama 2.
+    """Byte pair encoding as in the models of Qwen and in Llama 2.
 
     Threads can share it and run in parallel. The first kind merges bytes of pieces that a pattern
     cuts; the second writes ``▁`` for spaces and merges characters, or the bytes of those that its vocabulary lacks.
@@ -1193,14 +1193,14 @@ class BpeTokenizer:
         content: A ``tokenizer.json``.
 
     Raises:
-        NotImplementedError: The file needs something else than these two kinds: another model, normaliser,
+        NotImplementedError: The file needs something that neither kind has: another model, normaliser,
             splitting pattern or post-processor. The message names it.
         ValueError: The file is malformed.
     """
     def __new__(cls, content: bytes) -> Self: ...
     @property
     def special_prefix_suffix(self) -> tuple[list[int], list[int]]:
-        """Ids that the file's own post-processor puts before and behind a text; the methods leave them out."""
+        """Ids that the file's own post-processor puts before and after a text; the methods leave them out."""
     def token_id(self, token: str) -> int | None:
         """Return the id of a token, as the vocabulary spells it; None if it is unknown."""
     def encode(
@@ -1217,13 +1217,13 @@ class BpeTokenizer:
         Args:
             texts: n texts.
             head: Ids in front of every row.
-            tail: Ids behind every row.
+            tail: Ids after every row.
             most: Maximum tokens of a text, from 0; longer texts lose their end. None: no limit.
-            special_tokens_as_text: Whether a text that spells a special token is ordinary text there. Other added
+            special_tokens_as_text: Whether the spelling of a special token inside a text is ordinary text. Other added
                 tokens are found in either case.
 
         Returns:
-            ids: (t,) the rows one behind the other: head, the text's ids, tail.
+            ids: (t,) the rows one after the other: head, the text's ids, tail.
             offsets: (n + 1,); row i is ``ids[offsets[i]:offsets[i + 1]]``.
             cut: Numbers of the rows that lost tokens, ascending.
 
@@ -1236,7 +1236,7 @@ class BpeTokenizer:
     def offsets(self, text: str, *, special_tokens_as_text: bool = False) -> NDArray[np.int64]:
         """Find the position of each token.
 
-        A token that holds a part of a character covers all of it. Where the normal form composed several characters,
+        A token that holds a part of a character covers all of it. If normalisation joined several characters to one,
         its tokens cover the first of them.
 
         Args:
