@@ -236,7 +236,7 @@ def test_chunk_descriptions(database_url, caplog):
     texts, limits = [ROTATE, "Keys are stored in a vault."], {"timeout": LIMIT, "pause": LIMIT, "seconds": LIMIT}
     with sync_opened(database_url, "none") as retriever:
         for case, fault in HOSTILE.items():
-            with served(lambda request: completion(say(request)), api_key=KEY, attempts=2, **limits) as (double, chat):
+            with served(lambda request: streamed(say(request)), api_key=KEY, attempts=2, **limits) as (double, chat):
                 retriever.add_texts(texts, ids=["a", "b"])
                 # Whatever the server does, all chunks are there and found, and the report says why they have no line.
                 double.then(*[fault] * 8)
