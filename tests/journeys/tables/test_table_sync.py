@@ -245,8 +245,8 @@ def postings(twin):
 
 
 def test_long_texts_expressions_and_formats_make_the_chunks(database_url):
-    with followed(database_url, rows=1) as (twin, store):
-        store.documents.rechunk(chunk_tokens=40, overlap_tokens=0)
+    own = {"collection": "shop_rows", "chunk_tokens": 40, "overlap_tokens": 0}
+    with followed(database_url, rows=1) as (twin, _), sync_opened(database_url, CountingEmbedder(8), **own) as store:
         paragraphs = [twin.body(30) for _ in range(5)]
         twin.update(0, title="", body="\n\n".join(paragraphs))
         sync(store)
