@@ -474,8 +474,11 @@ def test_without_an_event_loop(database_url):
         mine.rollback()
         assert mine.execute(as_sql(found).encode()).rowcount == 1
         assert mine.execute(as_sql([]).encode()).fetchall() == []
-        with pytest.raises(ConfigurationError, match="connection must be one of psycopg 3, of Django"):
-            into("postgresql://", found, "hits")
+        mine.rollback()
+        mine.autocommit = True
+        for wrong, message in ((mine, "in autocommit and outside"), ("postgresql://", "one of psycopg 3, of Django")):
+            with pytest.raises(ConfigurationError, match=message):
+                into(wrong, found, "hits")
 
 
 async def test_behind_a_transaction_pooler(database_url):
