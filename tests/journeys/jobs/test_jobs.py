@@ -41,7 +41,7 @@ async def test_every_kind_is_done(database_url, opened, book, docs):
     (docs / "0.md").unlink()
     found = await done("sync", {"paths": [docs]})
     assert (found["added"], found["deleted"], found["unchanged"]) == (1, 1, 1)
-    given = [Document("a lion", {"n": 1}, "lion"), Document("a zebra", {"tags": ["a"]})]
+    given = [{"content": "a lion", "metadata": {"n": 1}, "id": "lion"}, {"content": "a zebra"}]
     assert await done("add", {"documents": given}) == {"written": 2}
     assert (await book.get(["lion"]))[0].metadata == {"n": 1}
     assert (await done("rechunk", {"chunk_tokens": 300}))["changed"] == 2
