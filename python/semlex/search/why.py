@@ -53,10 +53,8 @@ def reasons(standing: Standing, results: SearchResults) -> tuple[Reason, ...]:
         return (_filtered(standing),)
     if standing.broken:
         parts = "; ".join(standing.broken[:SHOWN_PARTS])
-        by, where = "the query excludes", "the query"
-        if standing.state.request.exclude:
-            by, where = "the query or exclude excludes", "the query or exclude"
-        return (Reason("excluded", f"{by} it: {parts}", f"remove that from {where}"),)
+        where = "the query or the option exclude" if standing.state.request.exclude else "the query"
+        return (Reason("excluded", f"it is excluded by {where}: {parts}", f"remove that from {where}"),)
     if standing.ranking.best is None:
         missing = tuple(_of_legs(standing))
         return missing or (

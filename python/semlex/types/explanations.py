@@ -164,7 +164,8 @@ class Explanation:
         lines += [str(reason) for reason in self.reasons]
         lines += [str(leg) for leg in self.legs]
         if self.fused_score is not None:
-            passed = "hits" if self.last_rerank_score is None else "reranked candidates"
+            is_reranked = (self.rerank_score, self.last_rerank_score) != (None, None)
+            passed = "reranked candidates" if is_reranked else "hits"
             lines.append(
                 f"fused: rank {self.fused_rank:,}, score {self.fused_score:.4f}{_lowest(self.last_fused_score, passed)}"
             )

@@ -98,7 +98,9 @@ async def test_what_the_filter_or_the_words_of_the_question_leave_out(database_u
             for mode in (None, "keyword"):
                 told = await retriever.why("a", question, mode=mode)
                 assert codes(told) == ["excluded"]
-                assert told.reasons[0].text == f"the query excludes it: {text}"
+                assert told.reasons[0].text == f"it is excluded by the query: {text}"
+        told = await retriever.why("a", "cat", exclude=["dog"])
+        assert told.reasons[0].remedy == "remove that from the query or the option exclude"
         # A phrase that is nowhere is words; a search by vectors alone knows exclusions, and no phrases.
         assert (await retriever.why("a", '"cat ship"')).found
         assert (await retriever.why("a", '"cat chases" dogs', mode="vector")).found
@@ -212,6 +214,8 @@ async def test_a_reranker_puts_it_below(database_url):
         if fused.index("d0") < 8:
             assert f"rerank=False: without the reranker it is number {told.fused_rank}" in told.reasons[0].remedy
         assert (told.mixed_score or 0) < (told.last_mixed_score or 0)
+        none = await retriever.why("d0", "key vault", 8, min_rerank=1.5)
+        assert "lowest of the reranked candidates" in str(none), none
         assert "d0" in ids_of(await retriever.search("key vault", 31))
         assert "top_k=31" in told.reasons[0].remedy
         below = await retriever.why(fused[-1], "key vault", 2, tuning={"candidates": 31})
