@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,6 +32,8 @@ def whole_file(path: Path) -> Iterator[TextIO]:
 
 
 def _keep_owner(number: int, path: Path) -> None:
+    if sys.platform == "win32":  # Python has no `os.fchmod` there before 3.13
+        return
     # If root adds a token, the server must still be able to read the file; it would go on with the old tokens.
     try:
         old = path.stat()
