@@ -88,7 +88,7 @@ def advise(settings: dict[str, ServerSetting], machine: Machine) -> Iterator[Adv
         settings["work_mem"],
         None if memory is None else min(MAX_WORK_MEMORY, max(MIN_WORK_MEMORY, memory // 8 // connections)),
         "an eighth of the memory divided by max_connections, from 16MB to 64MB",
-        "a filtered search keeps the rows that an HNSW scan has visited in this memory; if it is full, the search "
+        "a filtered search keeps in this memory the rows that an HNSW scan has visited; if it is full, the search "
         "becomes exact",
     )
     yield _at_least(

@@ -89,8 +89,9 @@ class Jobs(Part):
         """Store a job for this collection; a worker runs it (`Client.work`, ``semlex worker``).
 
         The kinds are ``index`` and ``sync`` (with ``paths`` and most options of these methods), ``add`` (with
-        ``documents``), ``optimize``, ``rechunk``, ``embed`` and ``reembed`` (with ``model``). An interrupted job is
-        continued; nothing it does is stored twice. If the collection does not exist, this call makes it.
+        ``documents`` and ``on_duplicate``), ``optimize``, ``rechunk``, ``embed`` and ``reembed`` (with ``model``). An
+        interrupted job is continued; nothing it does is stored twice. If the collection does not exist, this call
+        makes it.
 
         Args:
             kind: One of the kinds above.
