@@ -216,7 +216,7 @@ class Probe:
         return [embedded_text(context, text) for context, text in zip(self.contexts, self.texts, strict=True)]
 
     def changed(self) -> list[ChangedText]:
-        """Return the chunks with their texts without the heading."""
+        """Return the chunks, each with and without the heading."""
         return [
             ChangedText(chunk.key, chunk.language, f"{chunk.context}\n{chunk.text}", f"{context}\n{text}")
             for chunk, context, text in zip(self.chunks, self.contexts, self.texts, strict=True)

@@ -147,7 +147,7 @@ def fuse(
 def multiplied(
     candidates: Iterable[Candidate], name: Literal["boost", "heading_factor"], factors: Mapping[Key, float]
 ) -> Iterator[Candidate]:
-    """Multiply scores by factors, and store these as attribute `name`; yield candidates best first, ties as given."""
+    """Multiply scores by factors, and store each factor as attribute `name`; yield best first, ties in given order."""
     ordered = list(candidates)
     for candidate in ordered:
         factor = factors.get(candidate.key)

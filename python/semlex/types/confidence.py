@@ -157,13 +157,13 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class SupportCurve:
-    """The log odds of an answer: `intercept`, and the weights of those figures of an `Evidence` that count."""
+    """The log odds of an answer: `intercept` plus the weighted sum of some figures of an `Evidence`."""
 
     intercept: float
     weights: Mapping[str, float]
 
     def logit(self, evidence: Evidence) -> float | None:
-        """Return the log odds of an answer; None if a figure that counts is not known."""
+        """Return the log odds of an answer; None if a figure with a weight is not known."""
         logit = self.intercept
         for name, weight in self.weights.items():
             value = getattr(evidence, name)

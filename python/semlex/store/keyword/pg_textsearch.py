@@ -106,7 +106,7 @@ class PgTextsearchLeg(PlainKeywordLeg, Scorer):
         return ranked(found, self, warnings=warnings)
 
     def _best(self, depth: int) -> Statement:
-        """Return the statement for the best chunks that pass the filter; each row also has the count with all ties."""
+        """Return the statement for the best chunks that pass the filter; each row also has their number with ties."""
         # Past the depth the extension continues while the filter keeps too few; a chunk may then come twice.
         text = sql.SQL(
             "SELECT DISTINCT document_id, chunk_id, -distance AS score, count(*) OVER () FROM ("
