@@ -269,7 +269,7 @@ class OpenCollection:
         return self._as_seen()
 
     def _as_seen(self) -> CollectionInfo:
-        """Return the metadata with the embedding versions as any search last read them."""
+        """Return the metadata with the most recently read embedding versions."""
         if self.seen.versions is not None:
             self.info = self._with(self.seen.versions, self.info)
         return self.info

@@ -110,7 +110,7 @@ class Chunker:
                 chunk.token_count = count
 
     def _shortened(self, text: str, chunks: list[Chunk]) -> list[Chunk]:
-        """Remove the overlap of chunks that are too long; split a chunk that is too long without overlap."""
+        """Shorten chunks that are too long: remove their overlap, or split those that have none."""
         # Texts get strictly shorter until every one fits or is a single character, so repeating this ends.
         shorter: list[Chunk] = []
         is_cut = False

@@ -418,7 +418,7 @@ class Reembedding:
 async def build_indexes(
     opened: OpenCollection, info: CollectionInfo, report: ReembedReport, progress: Callable[[Progress], None] | None
 ) -> None:
-    """Before the switch to a version, build its vector index, of the kind that was chosen for the version in use."""
+    """Before the switch, build the new version's vector index, of the kind chosen for the version in use."""
     serving = replace(info, embedding=info.versions.answering)
 
     async def look(connection: Connection) -> tuple[VectorIndex | None, bool]:

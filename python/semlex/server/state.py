@@ -156,7 +156,7 @@ class ServerState:
         return not problems
 
     async def _opened(self, settings: Settings) -> OpenClient:
-        """Open a client with the settings; raise its problem, unless the client in use has the same one."""
+        """Open a client with the settings; raise its problem if the client in use does not have it."""
         client = Client(
             **settings.client_options,
             max_connections=self.options.database_connections,

@@ -60,7 +60,7 @@ class TokenBudget:
 
     @property
     def measured(self) -> bool:
-        """Return whether all candidates are measured."""
+        """Return whether all candidates have been timed."""
         return all(len(speeds) >= MEASUREMENTS for speeds in self._speeds.values())
 
     @property

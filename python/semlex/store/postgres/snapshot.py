@@ -214,7 +214,7 @@ class SingleSnapshot(Snapshot):
 
     @asynccontextmanager
     async def in_one_go(self, *, is_last: bool = False) -> AsyncIterator[None]:
-        """Run the block, which sends the only statement; raise if more may follow, because `is_last` is not set."""
+        """Run the block, which sends the only statement; raise `SnapshotEndedError` if `is_last` is false."""
         if not is_last:
             raise SnapshotEndedError
         yield

@@ -82,7 +82,7 @@ async def write_segments(
 
 
 def few_segments(names: Names, segments: Iterable[NewSegment], keyword_id: int) -> Statement | None:
-    """Return the statement that writes segments if this transaction stored chunk `keyword_id`; None for large ones."""
+    """Return a statement that writes segments if this transaction stored chunk `keyword_id`; None if they are large."""
     new = [segment for segment in segments if segment.encoded.chunks]
     rows = _posting_rows(new)
     if len(rows) > FEW_POSTING_ROWS:
