@@ -653,7 +653,7 @@ class Collection(Part):
         Args:
             sample: Maximum number of headings, 1 to 100,000. None: 500, or 200 with a slow embedding model, and no
                 further headings after 60 s.
-            seed: Seed of the sample, 0 to 2,147,483,647; the same seed asks the same headings.
+            seed: Seed of the sample, 0 to 2,147,483,647; the same seed draws the same headings.
             mode: As for `search`.
             progress: Called after every heading; ``bar`` shows it.
             estimated: Called once, after the first headings, with the seconds that the remaining ones will take.

@@ -56,7 +56,7 @@ def test_the_time_is_estimated_after_the_first_headings(shell, monkeypatch):
     (shell.folder / "docs" / "parts.md").write_text("\n\n".join(sections), encoding="utf-8")
     shell("index", "docs", "-c", "c", "--model", "none", "--min-tokens", "0")
     told = shell("eval", "checkup", "-c", "c").stderr
-    assert re.search(r"^this takes about \d+ s; --sample N asks fewer headings$", told, re.MULTILINE), told
+    assert re.search(r"^this takes about \d+ s; --sample N draws fewer headings$", told, re.MULTILINE), told
 
 
 @pytest.mark.slow

@@ -333,7 +333,7 @@ def checkup(
         ),
     ] = None,
     seed: Annotated[
-        int, integer("Seed of the sample: the same seed asks the same headings.", "--seed", between=(0, MAX_SEED))
+        int, integer("Seed of the sample: the same seed draws the same headings.", "--seed", between=(0, MAX_SEED))
     ] = 0,
     options: Annotated[dict[str, Any], Flags("options.search:SearchArguments", only=("mode",))],
     html: Annotated[
@@ -365,7 +365,7 @@ def _announce(seconds: float) -> None:
     if seconds >= ANNOUNCED_SECONDS:
         from semlex.progress import duration
 
-        messages.print(f"[dim]this takes about {duration(seconds)}; --sample N asks fewer headings[/dim]")
+        messages.print(f"[dim]this takes about {duration(seconds)}; --sample N draws fewer headings[/dim]")
 
 
 def _objects(report: Report, left_out: tuple[str, ...]) -> list[dict[str, Any]]:

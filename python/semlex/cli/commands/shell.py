@@ -291,7 +291,7 @@ def shell(
         dict[str, Any],
         Flags("options.search:SearchArguments", only=("top_k", "mode", "filters", "boost", "route", "rewrite")),
     ],
-    no_history: Annotated[bool, typer.Option("--no-history", help="Store no lines, and offer no stored ones.")] = False,
+    no_history: Annotated[bool, typer.Option("--no-history", help="Do not load or save the history of lines.")] = False,
 ) -> None:
     """Ask one question after another; server and model stay open, so answers take milliseconds.
 
