@@ -122,9 +122,9 @@ NO_NUMBERS = (
     [10**400] * DIMENSIONS,
 )
 WRONG = [
-    (lambda content: content["data"].pop() and None, "lacks the vectors of rows 2 of the request"),
-    (lambda content: content["data"].pop(0) and None, "lacks the vectors of rows 0 of the request"),
-    (lambda content: content.update(data=[]), "lacks the vectors of rows 0, 1, 2"),
+    (lambda content: content["data"].pop() and None, "has no vectors for rows 2 of the 3 texts"),
+    (lambda content: content["data"].pop(0) and None, "has no vectors for rows 0 of the 3 texts"),
+    (lambda content: content.update(data=[]), "has no vectors for rows 0, 1, 2"),
     (entry(1, index=0), "two vectors with the index 0"),
     *((entry(1, index=index), "a vector whose index is not a number from 0 to 2") for index in (7, -1, "1", None, 1.0)),
     *((entry(1, embedding=one), "row 1 of the request is not numbers") for one in NO_NUMBERS),

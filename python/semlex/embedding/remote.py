@@ -320,7 +320,7 @@ class OpenAIEmbedder(RemoteEmbedder):
             found[index] = entry.get("embedding")
         missing = sorted(set(range(rows)) - set(found))
         if missing:
-            raise self._unusable(f"for {rows} texts it lacks the vectors of {shown_rows(missing)} of the request")
+            raise self._unusable(f"it has no vectors for {shown_rows(missing)} of the {rows} texts")
         self._encoding = self._encoding or ("base64" if isinstance(found[0], str) else "float")
         vectors = []
         for row in range(rows):

@@ -56,12 +56,12 @@ class ModelOptions:
         use_reranking: As for `semlex.reranking.registry.choose_reranker`.
         device: Where local models run, or None.
         dimensions: Length of the vectors, or None.
-        models: Models behind servers or in folders that may be used if a collection was made with them.
+        models: Models on servers or in folders that collections may use.
         tokenizer: The tokenizer of a model on a server; see `semlex.models.tokenizer.given_tokenizer`.
         chat_model: As for `semlex.chat.choose_chat_model`.
         default_model: Default of `embedding_model`, for collections without vectors, or with vectors of this model.
         default_dimensions: Default of `dimensions`, for collections without vectors, or with vectors of this length.
-        default_tokenizer: Default of `tokenizer`, used for models behind servers.
+        default_tokenizer: Default of `tokenizer`, used for models on servers.
     """
 
     embedding_model: str | Embedder | None = None
@@ -124,7 +124,7 @@ class ModelOptions:
         return replace(self, embedding_model=model, dimensions=dimensions)
 
     def tokenizer_of(self, model: str | Embedder | None) -> str | PathLike[str] | None:
-        """Return the tokenizer to use for a model; the default one is used for models behind servers only."""
+        """Return the tokenizer to use for a model; the default one is used for models on servers only."""
         at_server = isinstance(model, str) and leads_to(model) == "server"
         return self.tokenizer if self.tokenizer is not None or not at_server else self.default_tokenizer
 

@@ -45,8 +45,8 @@ class ModelKeys(TypedDict, total=False):
     models: Annotated[
         Sequence[str],
         unchecked(
-            "Models behind servers or in folders that may be used if a collection was made with them, in addition to "
-            "SEMLEX_MODELS and your own settings file. A collection of another such model has only keyword search."
+            "Models on servers or in folders that collections may use, in addition to those of SEMLEX_MODELS and your "
+            "own settings file. A collection made with any other such model has only keyword search."
         ),
     ]
     chat_model: Annotated[
