@@ -51,13 +51,14 @@ def choose_merge(sizes: Sequence[int]) -> list[int]:
     # Small segments are merged in tiers, as log-structured stores do (P. O'Neil et al., "The Log-Structured
     # Merge-Tree", 1996). Large ones wait until they fill a segment, so that they are rewritten once more and then
     # hardly ever.
-    ascending = sorted(range(len(sizes)), key=lambda position: (sizes[position], position))
+    tiers = [tier(size) for size in sizes]
+    ascending = sorted(range(len(sizes)), key=sizes.__getitem__)
     for power in range(PACKED_TIER):
-        if sum(tier(sizes[position]) == power for position in ascending) >= TIER:
-            return _filled(sizes, [], [position for position in ascending if tier(sizes[position]) <= power])
-    small = [position for position in reversed(ascending) if tier(sizes[position]) <= PACKED_TIER]
+        if tiers.count(power) >= TIER:
+            return _filled(sizes, [], [position for position in ascending if tiers[position] <= power])
+    small = [position for position in reversed(ascending) if tiers[position] <= PACKED_TIER]
     for position in reversed(ascending):
-        if tier(sizes[position]) > PACKED_TIER and sizes[position] < FULL_CHUNKS:
+        if tiers[position] > PACKED_TIER and sizes[position] < FULL_CHUNKS:
             filled = _filled(sizes, [position], small)
             if sum(sizes[one] for one in filled) >= FULL_CHUNKS:
                 return filled
