@@ -9,6 +9,7 @@ import sys
 from contextlib import ExitStack, closing
 from pathlib import Path
 
+import psycopg
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -215,6 +216,13 @@ def database_url(databases):
     """A database for the test alone, with the tables that all collections share, and no collection."""
     with databases.reused() as url:
         yield url
+
+
+@pytest.fixture
+def looking(database_url):
+    """A session for tests that look often at what is stored."""
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        yield connection
 
 
 @pytest.fixture

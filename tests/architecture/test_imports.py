@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import semlex
+from tests.support.sources import statements
 
 PACKAGE = Path(semlex.__file__).parent
 
@@ -53,7 +54,7 @@ def imports():
     }
     found = {name: set() for name in files}
     for name, path in files.items():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in statements(path):
             if isinstance(node, ast.ImportFrom):
                 assert node.level == 0, f"{name}: relative import"
                 module = node.module or ""

@@ -22,6 +22,8 @@ DATA_CALLS = {"timedelta", "Checkup"}
 SERVER_LIMIT = re.compile(
     r"\b(?:statement|lock|transaction)_timeout\s*(?:=|\bTO\b)\s*'?(\d+)\s*(ms|s|min)?\b", re.IGNORECASE
 )
+# What the lines of every limit have, and of many others.
+MAY_LIMIT = re.compile(r"timeout|deadline|seconds|wait_for|(?<!['\"]\.)\b(?:wait|join|result)\(\s*[^\s)]")
 READS_CLOCK = re.compile(r"monotonic|perf_counter|process_time|\btime(?:_ns)?\(\)")
 UNITS = {"": 0.001, "ms": 0.001, "s": 1, "min": 60}
 
@@ -64,6 +66,14 @@ def is_short(node):
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < MIN_SECONDS
 
 
+def near(tree, lines, words):
+    """All nodes of the statements of a module in whose lines, or right above them, the words occur."""
+    ends = [1, *(node.end_lineno for node in tree.body)]
+    for above, node in zip(ends, tree.body, strict=False):
+        if words.search("\n".join(lines[above - 1 : node.end_lineno])):
+            yield from ast.walk(node)
+
+
 def short_limits(tree, lines):
     short_names = {
         name_of(target)
@@ -71,7 +81,7 @@ def short_limits(tree, lines):
         if isinstance(node, ast.Assign) and is_short(node.value) and MARK not in lines[node.lineno - 1]
         for target in node.targets
     }
-    for node in ast.walk(tree):
+    for node in near(tree, lines, MAY_LIMIT):
         for given in limits_given(node):
             if given is not None and (is_short(given) or (isinstance(given, ast.Name) and given.id in short_names)):
                 yield given.lineno
@@ -95,9 +105,9 @@ def reads_clock(node, times):
     )
 
 
-def asserted_times(tree):
+def asserted_times(tree, lines):
     """Assertions that compare a time, or a variable of the same function that was computed from one."""
-    for scope in ast.walk(tree):
+    for scope in near(tree, lines, READS_CLOCK):
         if isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef)):
             times = set()
             for node in ast.walk(scope):
@@ -114,8 +124,7 @@ def findings(source):
     tree, lines = ast.parse(source), source.splitlines()
     sleeps = {number for number, line in enumerate(lines, 1) if SLEEP.search(line)}
     short = {number for number in short_limits(tree, lines) if MARK not in lines[number - 1]}
-    times = {*asserted_times(tree)} if READS_CLOCK.search(source) else set()
-    found = {"sleep": sleeps, "short limit": short, "asserted time": times}
+    found = {"sleep": sleeps, "short limit": short, "asserted time": {*asserted_times(tree, lines)}}
     return [f"{number}: {rule}" for rule, numbers in found.items() for number in sorted(numbers)]
 
 

@@ -88,9 +88,8 @@ def strings(path, *, documented=True):
     tree = ast.parse(path.read_text("utf-8"))
     left_out = {
         id(node.body[0].value)
-        for node in ast.walk(tree)
-        if not documented
-        and isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
+        for node in (() if documented else ast.walk(tree))
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
         and isinstance(node.body[0], ast.Expr)
     }
     for node in ast.walk(tree):

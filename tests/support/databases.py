@@ -1,7 +1,7 @@
 """Databases of the tests' server: copies of a template, and one that test after test uses again."""
 
 import uuid
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 import psycopg
@@ -79,9 +79,14 @@ def set_in_database(url, name, value):
         connection.execute(sql.SQL("ALTER DATABASE {} SET {} = {}").format(database, sql.Identifier(name), value))
 
 
+def session(url):
+    """A session of its own, or the one that is given instead of an address: a new one reads the catalogs again."""
+    return nullcontext(url) if isinstance(url, psycopg.Connection) else psycopg.connect(url, autocommit=True)
+
+
 def execute(url, statement, parameters=None):
-    """Runs a statement, or several, in a session of its own; returns the rows of the first."""
-    with psycopg.connect(url, autocommit=True) as connection:
+    """Runs a statement, or several, in a `session`; returns the rows of the first."""
+    with session(url) as connection:
         cursor = connection.execute(statement, parameters)
         return [] if cursor.description is None else cursor.fetchall()  # a row may have no columns
 

@@ -2,11 +2,10 @@
 
 from functools import partial
 
-import psycopg
-
 from semlex.store.proving import check_keyword_index
 from semlex.store.schema.names import Names
 from semlex.types.documents import Document
+from tests.support.databases import session
 from tests.support.retrievers import filled, opened
 
 bm25 = partial(opened, model="none", keyword="bm25", collection="words")
@@ -20,8 +19,8 @@ def many(count, text="a cat", start=0, languages=(None,)):
 
 
 def check_index(url, collection="words"):
-    """Checks the index of a collection in one snapshot; returns a few of its figures."""
-    with psycopg.connect(url) as connection:
+    """Checks the index of a collection in one snapshot of a `session`; returns a few of its figures."""
+    with session(url) as connection, connection.transaction():
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         findings = check_keyword_index(connection, Names("semlex", collection))
     assert findings.is_well, str(findings)

@@ -3,7 +3,6 @@
 import contextlib
 from concurrent.futures import ThreadPoolExecutor
 
-import psycopg
 import pytest
 
 from semlex.errors import ConfigurationError
@@ -30,9 +29,10 @@ def handbook(tmp_path):
 
 
 @pytest.fixture(params=["bm25"])
-def store(database_url, handbook, request):
+def store(database_url, looking, handbook, request):
     """Six pages of three chunks and an empty one; eight notes, two a topic, of which two are called like a page."""
     with sync_opened(database_url, keyword=request.param, chunk_tokens=100) as retriever:
+        retriever.looking = looking
         fill(retriever, handbook)
         yield retriever
 
@@ -49,10 +49,9 @@ engines = pytest.mark.parametrize("store", ["bm25", "tsvector"], indirect=True)
 
 def tables(store):
     """Numbers of chunks and of documents with a row; every count and key fits."""
-    with psycopg.connect(store.asynchronous._resources.server.db_url or "") as connection:
-        assert count_faults(connection, "default_collection").keys() <= {"a chunk without a document"}  # the notes
-        statement = "SELECT count(*) FROM semlex.default_collection_"
-        return [connection.execute(statement + table).fetchone()[0] for table in ("chunk", "document")]
+    assert count_faults(store.looking, "default_collection").keys() <= {"a chunk without a document"}  # the notes
+    statement = "SELECT count(*) FROM semlex.default_collection_"
+    return [store.looking.execute(statement + table).fetchone()[0] for table in ("chunk", "document")]
 
 
 def ids_of(store, question):

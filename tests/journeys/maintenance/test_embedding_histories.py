@@ -64,8 +64,8 @@ def answers(store):
     return [told(store.search(query, 20)) for query in ("key shutter zenith", "a vault in the ship", "banana")]
 
 
-def check_old(url, name, *, whole):
-    assert_vectors(vectors_of(url, 1, name), texts_of(url, name), old_model(), whole=whole)
+def check_old(session, name, *, whole):
+    assert_vectors(vectors_of(session, 1, name), texts_of(session, name), old_model(), whole=whole)
 
 
 @pytest.mark.slow
@@ -73,7 +73,7 @@ def check_old(url, name, *, whole):
 @settings(OWN_ROWS, max_examples=EXAMPLES)
 @given(first=st.dictionaries(ids, texts, min_size=1), during=histories, after=histories)
 @example(first={"d0": "key"}, during=[("delete", ["d0"], "old")], after=[])
-def test_documents_that_change_meanwhile(database_url, writers_wait, first, during, after):
+def test_documents_that_change_meanwhile(database_url, looking, writers_wait, *, first, during, after):
     name = f"c{uuid.uuid4().hex[:12]}"
     present = dict(first)
     with ExitStack() as stack:
@@ -97,7 +97,7 @@ def test_documents_that_change_meanwhile(database_url, writers_wait, first, duri
             if not writers_wait:
                 happen(islice(waiting, 1))
                 # Before the switch the old model answers, and answers from its own vectors.
-                check_old(database_url, name, whole=False)
+                check_old(looking, name, whole=False)
                 found = stores["old"].search("key shutter", 20)
                 assert found.embedding_model in (old_model().identity.model, None)
                 warnings = [one for one in found.warnings if "no word" not in one]
@@ -106,9 +106,9 @@ def test_documents_that_change_meanwhile(database_url, writers_wait, first, duri
         with sync_opened(database_url, "none", collection=name) as changing:
             report = changing.embeddings.change(BetweenEmbedder(between))
         assert (report.version, report.lacking) == (2, 0)
-        assert texts_of(database_url, name) == present
-        assert_vectors(vectors_of(database_url, 2, name), present, new_model(), whole=True)
-        check_old(database_url, name, whole=False)
+        assert texts_of(looking, name) == present
+        assert_vectors(vectors_of(looking, 2, name), present, new_model(), whole=True)
+        check_old(looking, name, whole=False)
         with (
             sync_opened(database_url, new_model(), collection=name) as new,
             sync_opened(database_url, new_model(), collection=f"{name}_f") as fresh,
@@ -118,20 +118,20 @@ def test_documents_that_change_meanwhile(database_url, writers_wait, first, duri
             assert answers(new) == answers(fresh)
         # Both models' programs go on side by side; each makes vectors of its own.
         happen(after)
-        assert_vectors(vectors_of(database_url, 2, name), present, new_model(), whole=False)
-        check_old(database_url, name, whole=False)
-        assert texts_of(database_url, name) == present
+        assert_vectors(vectors_of(looking, 2, name), present, new_model(), whole=False)
+        check_old(looking, name, whole=False)
+        assert texts_of(looking, name) == present
         with sync_opened(database_url, new_model(), collection=name) as new:
             new.embeddings.fill()
-        assert_vectors(vectors_of(database_url, 2, name), present, new_model(), whole=True)
+        assert_vectors(vectors_of(looking, 2, name), present, new_model(), whole=True)
         stores["old"].embeddings.fill()
-        check_old(database_url, name, whole=True)
+        check_old(looking, name, whole=True)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("keyword", ["bm25", "tsvector"])
-def test_files_that_change_and_move_meanwhile(database_url, tmp_path, writers_wait, full, keyword):
+def test_files_that_change_and_move_meanwhile(database_url, looking, tmp_path, writers_wait, *, full, keyword):
     for number in range(100 if full else 2):
         seed = random.randrange(2**32)
         name = f"files_{number}"
@@ -149,13 +149,13 @@ def test_files_that_change_and_move_meanwhile(database_url, tmp_path, writers_wa
             with sync_opened(database_url, "none", collection=name) as changing:
                 changing.embeddings.change(BetweenEmbedder(between))
             try:
-                assert_vectors(vectors_of(database_url, 2, name), texts_of(database_url, name), new_model(), whole=True)
-                check_old(database_url, name, whole=True)
+                assert_vectors(vectors_of(looking, 2, name), texts_of(looking, name), new_model(), whole=True)
+                check_old(looking, name, whole=True)
                 folder.happen()
                 old.sync(folder.root)
-                check_old(database_url, name, whole=True)
-                texts = texts_of(database_url, name)
-                assert_vectors(vectors_of(database_url, 2, name), texts, new_model(), whole=False)
+                check_old(looking, name, whole=True)
+                texts = texts_of(looking, name)
+                assert_vectors(vectors_of(looking, 2, name), texts, new_model(), whole=False)
             except AssertionError as error:
                 error.add_note(f"seed {seed}")
                 raise

@@ -10,7 +10,6 @@ import stat
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -28,34 +27,16 @@ from semlex.store.postgres.embedded import server as embedded_server
 from semlex.store.postgres.embedded.server import EmbeddedServer
 from semlex.store.postgres.server_info import machine_memory
 from tests.support.embedded_servers import ask, postmaster_pid, server_processes
+from tests.support.shell import Started
 from tests.support.waiting import LIMIT, until
 
 pytestmark = pytest.mark.slow
 
-CLIENT = """
-import os, sys, threading
-from pathlib import Path
-import psycopg
-from semlex.store.postgres.embedded.server import EmbeddedServer
-server = EmbeddedServer(Path(sys.argv[1]))
-url = server.start()
-with psycopg.connect(url) as connection:
-    statement = "SELECT system_identifier, pg_postmaster_start_time() FROM pg_control_system()"
-    print(*connection.execute(statement).fetchone())
-sys.stdout.flush()
-"""
 WAIT = "threading.Event().wait()"
 
 
-@contextmanager
 def client(folder, script=WAIT):
-    command = [sys.executable, "-c", CLIENT + script, str(folder)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
+    return Started([str(folder), script], module="tests.support.clients.server_client")
 
 
 @pytest.fixture
@@ -148,7 +129,7 @@ print(child, flush=True)
     with client(folder, script) as forking:
         forking.stdout.readline()
         child = int(forking.stdout.readline())
-        assert forking.wait(LIMIT) == 0
+        assert forking.wait() == 0
     os.kill(child, signal.SIGKILL)
 
 
@@ -209,7 +190,7 @@ def test_processes_that_start_at_once_share_one_server(new_folder):
     with client(new_folder, script) as one, client(new_folder, script) as two, client(new_folder, script) as three:
         answers = {process.stdout.readline() for process in (one, two, three)}
         for process in (one, two, three):
-            process.communicate("\n")
+            process.communicate()
             assert process.returncode == 0
     assert len(answers - {""}) == len(answers) == 1
 
@@ -217,7 +198,7 @@ def test_processes_that_start_at_once_share_one_server(new_folder):
 def test_an_interrupted_initdb_is_repaired(new_folder):
     with client(new_folder) as killed:
         until(lambda: (new_folder / "data.new" / "PG_VERSION").exists() or (new_folder / "data").exists())
-        killed.kill()
+        killed.send_signal(signal.SIGKILL)
         killed.wait()
     with EmbeddedServer(new_folder) as server:
         assert ask(server.url, "SELECT current_database()") == "semlex"

@@ -50,7 +50,7 @@ steps = st.lists(st.one_of(*writes, st.tuples(st.just("delete"), st.sets(ids, mi
 @pytest.mark.slow
 @settings(OWN_ROWS, max_examples=examples(12))
 @given(steps=steps, small=st.sampled_from([0, 3, 64]), embedder=st.booleans())
-async def test_the_index_is_that_of_the_texts(database_url, steps, small, embedder):
+async def test_the_index_is_that_of_the_texts(database_url, looking, steps, small, embedder):
     """Whatever is added, replaced, left alone or deleted, and on whichever way."""
     collection = f"words_{next(numbered)}"
     bulk_options = BulkIngestConfig(small_batch_rows=small, batch_size=7)
@@ -66,7 +66,7 @@ async def test_the_index_is_that_of_the_texts(database_url, steps, small, embedd
                 await retriever.add_documents(added, on_duplicate=kind)
                 new = {name: text for name, (text, _) in value.items()}
                 stored = stored | new if kind == "update" else new | stored
-            check_index(database_url, collection)
+            check_index(looking, collection)
         found = await retriever.get(sorted(stored))
     assert {document.id: document.content for document in found} == stored
 
@@ -280,7 +280,7 @@ changes = st.tuples(st.sampled_from(["rebuild", "delete", "optimize"]), st.integ
 
 
 @pytest.mark.slow
-def test_two_writers_leave_what_a_dict_holds(database_url):
+def test_two_writers_leave_what_a_dict_holds(database_url, looking):
     """Whatever one of them has remembered while the other changed the rows, or the generations of the index."""
     open_one = partial(sync_opened, database_url, HashEmbedder(8), collection="words")
     with open_one() as a, open_one() as b:
@@ -305,7 +305,7 @@ def test_two_writers_leave_what_a_dict_holds(database_url):
                     with pytest.raises(DuplicateError) if fails else nullcontext():
                         retriever.add_documents(added, on_duplicate=kind)
                         stored = texts | stored if kind == "skip" else stored | texts
-                check_index(database_url)
+                check_index(looking)
             assert {document.id: document.content for document in a.get(sorted(stored))} == stored
             assert a.count() == len(stored)
             for name, text in stored.items():
