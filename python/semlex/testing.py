@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -91,7 +92,12 @@ class HashEmbedder(BaseEmbedder):
         return np.array([len(_WORD.findall(text)) for text in texts], dtype=np.int64)
 
     def _direction(self, word: str) -> NDArray[np.float32]:
-        seed = int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "little")
-        # Philox is specified, so the numbers are the same under every version of numpy.
-        bits = np.random.Philox(seed).random_raw(self._dimensions)
-        return ((bits >> np.uint64(40)).astype(np.float32) - np.float32(2**23)) / np.float32(2**23)
+        return _direction(word, self._dimensions)
+
+
+@lru_cache(maxsize=4096)
+def _direction(word: str, dimensions: int) -> NDArray[np.float32]:
+    seed = int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "little")
+    # Philox is specified, so the numbers are the same under every version of numpy.
+    bits = np.random.Philox(seed).random_raw(dimensions)
+    return ((bits >> np.uint64(40)).astype(np.float32) - np.float32(2**23)) / np.float32(2**23)
