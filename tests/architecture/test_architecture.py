@@ -16,6 +16,7 @@ from semlex.ingest.files.discovery import NOT_TOLD
 from semlex.ingest.files.selection import SkipReason
 from semlex.ingest.loaders.base import BAD_TEXT_CODES
 from tests.support.folders import documentation
+from tests.support.sources import statements
 
 PACKAGE = Path(semlex.__file__).parent
 TESTS = PACKAGE.parent.parent / "tests"
@@ -176,9 +177,9 @@ def test_methods_on_an_event_loop_load_nothing():
         node.module
         for path in (PACKAGE / "retriever").glob("*.py")
         if path.stem not in ("resources", "synchronous")
-        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for function in statements(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
-        for node in ast.walk(function)
+        for node in statements(function)
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("semlex.")
     }
     assert {"semlex.ingest.sync", "semlex.search.why", "semlex.retriever.tables"} <= needed

@@ -54,7 +54,7 @@ def imports():
     }
     found = {name: set() for name in files}
     for name, path in files.items():
-        for node in statements(path):
+        for node in statements(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom):
                 assert node.level == 0, f"{name}: relative import"
                 module = node.module or ""

@@ -100,7 +100,7 @@ def with_columns(columns, rows):
 TITLE = {"cell_type": "markdown", "source": "# " + "h" * MIB}
 # The same, made when they are needed.
 LARGE = {
-    "beyond.csv": (lambda: b'a,b\n1,"' + bytes(100 * MIB) + b'"\n', "too_large"),
+    "beyond.csv": (lambda: b'a,b\n1,"' + bytes(17 * MIB) + b'"\n', "too_large"),
     "cell.csv": (lambda: b'a,b\n1,"' + b"pear " * 3_000_000 + b'"\n', "field_too_large"),
     "within.csv": (lambda: b'a,b\n1,"' + b"pear" * (MIB // 4) + b'"\n', None),
     "more.csv": (lambda: b'a,b\n1,"' + b"pear" * (MIB // 4) + b'."\n', "field_too_large"),
@@ -110,7 +110,7 @@ LARGE = {
     "deep chunks.json": (lambda: b'[{"chunk_text": "a", "chunk_id": "b"}, ' + NESTED + b"]", "bad_json"),
     "deep.jsonl": (lambda: b'{"a": ' + NESTED + b"}\n", "bad_json"),
     "deep.ipynb": (lambda: b'{"cells": ' + NESTED + b"}", "bad_json"),
-    "outputs.ipynb": (lambda: notebook(code("pear " * (10 * MIB))), "too_large"),
+    "outputs.ipynb": (lambda: notebook(code("pear " * (4 * MIB))), "too_large"),
     "outputs within.ipynb": (lambda: notebook(code("pear " * (3 * MIB))), None),
     "long title.ipynb": (lambda: notebook(TITLE, *[code("")] * 1_000), None),
     "copies.json": (with_copies, "metadata_too_large"),

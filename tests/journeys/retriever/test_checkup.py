@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import psycopg
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from psycopg.conninfo import make_conninfo
 
@@ -20,6 +20,7 @@ from semlex.models.cancellation import check
 from semlex.testing import HashEmbedder
 from tests.support.folders import folder_with
 from tests.support.manual_clock import ManualClock
+from tests.support.properties import examples
 from tests.support.retrievers import opened, sync_opened
 from tests.support.waiting import LIMIT
 
@@ -296,6 +297,10 @@ def twin(module_url):
 
 
 @pytest.mark.slow
+@settings(max_examples=examples(10, full=10_000))
+@example(
+    rows=[("a.md", "", "", "cat"), ("a.md", "", "", "cat"), ("a.md", "", "running -hill", "cat cat hill")], mode=None
+)
 @example(
     rows=[("a.md", "cat ship", "", "cat ship"), ("a.md", "cat ship", "", "dog"), ("b.md", "", "", "dog")], mode=None
 )
