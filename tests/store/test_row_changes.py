@@ -406,7 +406,7 @@ STEP = 10_000
 LEASE = 2 * STEP
 SOURCES = [UUID(int=1), UUID(int=2)]
 QUEUED = "INSERT INTO semlex.row_change (source_id, row_key, due_at, attempts)"
-KEYS = ["1", "2", '[1, "a"]', "k" * 10_000]
+KEYS = ["1", "2", '[1, "a"]', "k" * 3_000]
 
 
 @dataclass
