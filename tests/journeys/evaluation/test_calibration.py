@@ -244,7 +244,7 @@ def judged_folder(tmp_path):
 
 def test_the_command_line(shell, judged_folder):
     named = ("--queries", judged_folder / "queries.tsv", "--qrels", judged_folder / "qrels.tsv")
-    kept = shell("eval", str(judged_folder), "--model", "static", "--keep").stderr
+    kept = shell("eval", str(judged_folder), "--model", "static", "--limit-queries", "2", "--keep").stderr
     name = kept.partition("--collection ")[2].split()[0]
     done = shell("eval", "calibrate", "-c", name, *map(str, named))
     assert "confidence = 1 / (1 + exp(" in done.stdout
