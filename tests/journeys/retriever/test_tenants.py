@@ -90,7 +90,7 @@ async def test_a_schema_for_each_tenant(tenants, tmp_path):
         # A reader may not write.
         reader = own["acme"]
         for call in (
-            *(reader.add_documents([Document(f"{n}", id=f"{n}") for n in range(count)]) for count in (1, 3000)),
+            *(reader.add_documents([Document(f"{n}", id=f"{n}") for n in range(count)]) for count in (1, 1200)),
             *(reader.delete(["anvil1"]), reader.index(tmp_path / "anvil-files"), reader.indexes.create(HnswIndex())),
             *(reader.indexes.optimize(), reader.indexes.rebuild_keyword(), reader.jobs.submit("optimize")),
             reader.drop(),
@@ -162,8 +162,8 @@ async def test_the_owner_does_all_of_it(tenants, tmp_path):
             await PostgreSQLRetriever(tenants.url, model, schema=name, role=role, **options).initialize()
     async with tenants.client() as client:
         mine = owned(client, acme)
-        await mine.add_documents([Document(f"{acme.word} more{n}", id=f"more{n}") for n in range(3000)])
-        assert await mine.count() == ROWS + 3000
+        await mine.add_documents([Document(f"{acme.word} more{n}", id=f"more{n}") for n in range(1200)])
+        assert await mine.count() == ROWS + 1200
         assert (await mine.indexes.create(HnswIndex())).busy == []
         assert (await mine.indexes.create(HnswIndex(m=8), concurrently=True)).dropped
         await mine.indexes.optimize()
@@ -192,9 +192,9 @@ async def test_a_writer_that_owns_nothing(tenants, tmp_path):
         await owned(client, acme).add_documents([Document("first", id="first")])
         written = client.collection("notes", create=False, schema="acme", role=writer)
         await filled(written, acme.word, tmp_path)
-        await written.add_documents([Document(f"{acme.word} more{n}", id=f"more{n}") for n in range(3000)])
+        await written.add_documents([Document(f"{acme.word} more{n}", id=f"more{n}") for n in range(1200)])
         await written.indexes.optimize()
-        assert await written.count() == ROWS + 3001
+        assert await written.count() == ROWS + 1201
         assert (await written.search(acme.word)).warnings == []
         strange = client.collection("notes", schema="bolt", role=writer)
         with pytest.raises(PrivilegeError, match=REFUSED):
