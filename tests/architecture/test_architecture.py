@@ -159,15 +159,17 @@ def test_help_and_version_load_no_database_no_model_and_no_other_command():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["static", "none"])
-def test_a_search_from_the_shell_loads_what_it_uses(database_url, tmp_path, model):
-    with semlex.SyncRetriever(database_url, model, collection="small") as retriever:
-        retriever.add_texts(["a lion in the grass"])
-    arguments = ["search", "lion", "--collection", "small", "--database", database_url]
-    program = SEARCH.format(arguments=arguments, names=UNUSED_BY_A_SEARCH)
-    said = output_of(program, cwd=tmp_path, env={**os.environ, "HF_HOME": str(tmp_path)})
-    assert "a lion in the grass" in said
-    assert said.splitlines()[-1] == "loaded: []"
+def test_a_search_from_the_shell_loads_what_it_uses(database_url, tmp_path):
+    programs = []
+    for model in ("static", "none"):
+        with semlex.SyncRetriever(database_url, model, collection=model) as retriever:
+            retriever.add_texts(["a lion in the grass"])
+        arguments = ["search", "lion", "--collection", model, "--database", database_url]
+        programs.append((SEARCH.format(arguments=arguments, names=UNUSED_BY_A_SEARCH), 0))
+    options = {"cwd": tmp_path, "env": {**os.environ, "HF_HOME": str(tmp_path)}}
+    said = outputs_of(*programs, before="import numpy, psycopg_pool, rich.console, typer", **options)
+    assert ["a lion in the grass" in one for one in said] == [True, True]
+    assert [one.splitlines()[-1] for one in said] == ["loaded: []"] * 2
 
 
 @pytest.mark.slow
