@@ -305,8 +305,14 @@ def checked_instant(value: object, place: str) -> datetime:
         raise refusal(place, "out_of_range", "years 1 to 9999") from None
 
 
+# An encoder for all values: `json.dumps` would make one for each, and filters have a hundred thousand.
+_encoded = json.JSONEncoder(ensure_ascii=False).encode
+
+
 def json_text(value: object) -> str:
     """Return a checked value as JSON; instants become texts."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return int.__repr__(value)
     if isinstance(value, list):
         return f"[{', '.join(map(json_text, value))}]"
     if isinstance(value, dict):
@@ -315,4 +321,4 @@ def json_text(value: object) -> str:
         return f'"{value.isoformat()}"'
     if isinstance(value, float):
         return repr(value) if abs(value) < _ALL_DIGITS else f"{value:.1f}"  # as metadata is stored
-    return str(value) if isinstance(value, Decimal) else json.dumps(value, ensure_ascii=False)
+    return str(value) if isinstance(value, Decimal) else _encoded(value)
