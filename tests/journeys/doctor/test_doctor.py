@@ -47,6 +47,12 @@ def only(url, code, severity=None, what="", embedder=None):
     return finding
 
 
+@pytest.fixture(autouse=True)
+def _without_torch(monkeypatch):
+    """The devices are those of torch, which takes seconds to import; tests/torch looks at them."""
+    monkeypatch.setattr(doctor, "_devices", lambda _: ({}, None, "nobody looks"))
+
+
 @pytest.fixture
 def docs(tmp_path):
     one, two = "# One\n\nA lion sleeps in the grass.\n", "# Two\n\nA banana is yellow.\n"
@@ -179,7 +185,7 @@ def test_another_model_is_configured(indexed):
 
 def test_files_of_one_onnx_folder_are_different_models(database_url, tmp_path):
     folder = onnx_models.write_folder(tmp_path / "model", file="full.onnx")
-    onnx_models.write_graph(folder / "small.onnx", int8=True)
+    onnx_models.write_graph(folder / "small.onnx", inputs=onnx_models.INPUTS[:2])
     full, small = f"onnx:{folder}#full.onnx", f"onnx:{folder}#small.onnx"
     with opened(database_url, full) as retriever:
         retriever.add_texts(["lion"])
@@ -465,9 +471,7 @@ def test_the_command(shell, monkeypatch):
 
 
 @pytest.mark.slow
-def test_models(shell, monkeypatch):
-    # The devices are torch's, which takes seconds to import; tests/torch looks at them.
-    monkeypatch.setattr(doctor, "_devices", lambda _: ({}, None, "nobody looks"))
+def test_models(shell):
     shell("index", "docs", "-c", "handbook", "--model", "static")
     shell("doctor", "--model", "static")
     said = shell("doctor", "--model", "no/such/model", code=4).stdout
