@@ -23,6 +23,7 @@ from semlex.errors import CollectionNotFoundError
 from semlex.retriever.embeddings import Embeddings
 from semlex.retriever.synchronous import SyncRetriever, synchronous_class
 from semlex.store.schema.locks import no_such_collection
+from tests.support.folders import CLIENTS
 from tests.support.shell import Shell, run_fresh, run_here, run_process, two_documents
 
 FULL = Path("/dev/full")
@@ -247,21 +248,18 @@ def test_ctrl_c_is_told_once(handbook, monkeypatch, method, arguments, told):
     assert said.count("interrupted") == 1
 
 
-def search_into(stdout, shell, *arguments):
-    """Runs a search in a fresh process, which flushes its buffered output when it ends."""
-    command = [sys.executable, "-m", "semlex", "search", *arguments]
-    return subprocess.run(
-        command, env=shell.environment, cwd=shell.folder, stdout=stdout, stderr=subprocess.PIPE, text=True, check=False
-    )
+def searches_into(stdout, shell, *searches):
+    """Codes and errors of processes that search: what they have buffered they flush at the end of the interpreter."""
+    command = [sys.executable, CLIENTS / "forked_commands.py", json.dumps([("search", *one) for one in searches])]
+    where = {"env": shell.environment, "cwd": shell.folder, "stdout": stdout}
+    return json.loads(subprocess.run(command, **where, stderr=subprocess.PIPE, check=True).stderr)
 
 
 @pytest.mark.slow
 def test_a_closed_pipe_is_quiet(handbook):
     reads, writes = os.pipe()
     os.close(reads)
-    for options in ((), ("--json",)):
-        done = search_into(writes, handbook, "key", "fruit", *options)
-        assert (done.returncode, done.stderr) == (1, "")
+    assert searches_into(writes, handbook, ["key", "fruit"], ["key", "fruit", "--json"]) == [[1, ""]] * 2
     os.close(writes)
 
 
@@ -305,14 +303,13 @@ def test_the_next_page_is_told_beside_fields(narrow, tmp_path):
 @pytest.mark.slow
 @pytest.mark.skipif(not FULL.exists(), reason="a system without /dev/full")
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("options", [("--json",), ("--sql",), ()])
-def test_a_full_disk_is_one_line(narrow, options, unbuffered):
+def test_a_full_disk_is_one_line(narrow, unbuffered):
     narrow.environment["PYTHONUNBUFFERED"] = unbuffered
     with FULL.open("w") as full:
-        done = search_into(full, narrow, "zebra", "-c", "animals", *options)
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == "error: the output cannot be written: No space left on device"
-    assert "Traceback" not in done.stderr
+        done = searches_into(full, narrow, *(["zebra", "-c", "animals", *one] for one in (["--json"], ["--sql"], [])))
+    for code, said in done:
+        assert (code, "Traceback" in said) == (1, False)
+        assert said.splitlines()[-1] == "error: the output cannot be written: No space left on device"
 
 
 def test_no_file_at_all_is_told(shell, tmp_path):
