@@ -10,7 +10,7 @@ import tempfile
 from contextlib import AbstractContextManager, suppress
 from contextvars import Context
 from pathlib import Path
-from runpy import run_module
+from runpy import run_module, run_path
 
 import pytest
 
@@ -27,11 +27,11 @@ def two_documents(folder):
     return folder_with(folder / "docs", {"keys.md": PAGE, "fruit.txt": "A banana is a yellow fruit.\n"})
 
 
-def run_process(arguments, environment, folder):
-    """`semlex` as a process of its own, made from one that has imported it: it begins at once."""
+def run_process(arguments, environment, folder, program="semlex"):
+    """`semlex`, or the file of a program, as a process made from one that has imported `semlex`: it begins at once."""
     with tempfile.TemporaryDirectory(dir=TEMPORARY) as said:
         files = [Path(said, name) for name in ("stdout", "stderr")]
-        process = PROCESSES.Process(target=_be, args=("semlex", arguments, environment, folder, files))
+        process = PROCESSES.Process(target=_be, args=(program, arguments, environment, folder, files))
         process.start()
         process.join()
         out, err = (file.read_text(encoding="utf-8") for file in files)
@@ -111,7 +111,7 @@ def _be(module, arguments, environment, folder, streams):
     sys.stdin = os.fdopen(os.dup(0))
     sys.argv = [module, *arguments]
     try:
-        run_module(module, run_name="__main__")
+        (run_path if module.endswith(".py") else run_module)(module, run_name="__main__")
     finally:
         atexit._run_exitfuncs()  # which such processes do not
 

@@ -44,7 +44,7 @@ from tests.support.documented_programs import (
 from tests.support.embedded_servers import configure
 from tests.support.folders import ROOT, documentation, new_open_folder
 from tests.support.settings_forms import world
-from tests.support.shell import run_here
+from tests.support.shell import run_here, run_process
 from tests.support.waiting import until
 
 # Pages whose commands need nothing but a collection. Outputs of most are compared with those of the commands, line by
@@ -277,9 +277,8 @@ class Reader:
         self._web = None
         programs = shell.folder / "programs"
         programs.mkdir()
-        for name, arguments in (("python", ""), ("semlex", " -m semlex")):
-            (programs / name).write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)}{arguments} "$@"\n')
-            (programs / name).chmod(0o755)
+        (programs / "semlex").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m semlex "$@"\n')
+        (programs / "semlex").chmod(0o755)
         servers = find_installations(server_account(Path("/nowhere")))
         paths = (str(programs), str(servers[max(servers)]), os.environ["PATH"])
         shell.environment |= {"PATH": os.pathsep.join(paths), "PYTHONPATH": str(ROOT / "python")}
@@ -311,10 +310,15 @@ class Reader:
             assert self._comparable(self._output(command)) == self._comparable(expected), command
 
     def _output(self, command):
-        if re.match(r"semlex [^|;$]*\Z", command):
-            done = run_here(tuple(shlex.split(command, comments=True)[1:]), self.shell.environment, self.shell.folder)
+        environment, folder = self.shell.environment, self.shell.folder
+        if re.match(r"(semlex|python) [^|;$]*\Z", command):
+            program, *arguments = shlex.split(command, comments=True)
+            if program == "semlex":
+                done = run_here(arguments, environment, folder)
+            else:
+                done = run_process(arguments[1:], environment, folder, arguments[0])
         else:
-            where = {"env": self.shell.environment, "cwd": self.shell.folder}
+            where = {"env": environment, "cwd": folder}
             done = subprocess.run(["bash", "-c", command], **where, capture_output=True, text=True, check=False)
         assert "Traceback" not in done.stderr, done.stderr
         return done.stdout + done.stderr
