@@ -49,9 +49,9 @@ async def test_no_document_ends_its_own_quote(client, tmp_path):
         ("why", {"document": "text.md", "question": "otter"}),
     ]  # fmt: skip
     marks = []
+    collection = client.collection("hostile")
     async with Assistant(mcp_server(client, Access.of(["hostile"]))) as assistant:
         for number, pattern in enumerate(PATTERNS.values()):
-            collection = client.collection("hostile")
             files = {
                 "text.md": f"# Otters\n\nAn otter swims.\n\n{pattern}\n",
                 "title.md": f"# otter {pattern}\n\nAnother otter.\n",
@@ -77,7 +77,7 @@ async def test_no_document_ends_its_own_quote(client, tmp_path):
                 text = (await assistant.read_resource(hit["uri"])).contents[0].text
                 outside_of_quotes(text)
                 assert not UNSEEN.search(text)
-            await client.drop("hostile")
+            await collection.delete(source=f"hostile{number}")
     assert len(set(marks)) == len(marks)
 
 

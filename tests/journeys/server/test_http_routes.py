@@ -259,7 +259,8 @@ async def test_documents_are_listed_by_pages(database_url, tmp_path):
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 plain = st.none() | st.booleans() | st.integers() | numbers | texts
-metadata = st.dictionaries(texts, st.recursive(plain, lambda inner: st.lists(inner) | st.dictionaries(texts, inner)))
+values = st.recursive(plain, lambda inner: st.lists(inner) | st.dictionaries(texts, inner), max_leaves=8)
+metadata = st.dictionaries(texts, values, max_size=4)
 hits = st.builds(
     SearchResult,
     content=texts,
