@@ -81,7 +81,7 @@ def same(facet, expected):
 
 @pytest.mark.slow
 @given(rows=st.lists(filter_trees.documents, min_size=1, max_size=8), paths=st.lists(filter_trees.paths, max_size=3))
-@settings(max_examples=examples(40, full=2_000))
+@settings(max_examples=examples(15, full=2_000))
 def test_counts_equal_those_of_a_model_in_memory(shelf, rows, paths):
     refill(shelf, rows)
     # Every field that there is, and some that may not be.

@@ -6,7 +6,7 @@ from itertools import product
 import numpy as np
 import psycopg
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from psycopg.conninfo import make_conninfo
 from psycopg_pool import AsyncConnectionPool
@@ -18,7 +18,7 @@ from semlex.types.documents import MAX_CHUNK_BYTES, MAX_ID_BYTES
 from tests.support.databases import new_role
 from tests.support.filter_trees import STORABLE, values
 from tests.support.foreign_tables import COLLECTION, KINDS, Row, ids, stored_rows
-from tests.support.properties import OWN_ROWS
+from tests.support.properties import OWN_ROWS, examples
 from tests.support.retrievers import opened, sync_opened
 
 SMALL = BulkIngestConfig(batch_size=4, small_batch_rows=0)
@@ -66,7 +66,7 @@ def test_texts_ids_metadata_and_bits_are_equal(database_url, source, layout, sto
     with retriever(database_url, vector_storage=storage) as moved:
         kind, numbers, every = made(source, layout, vector_type=f"{storage}(3)"), 2 if storage == "halfvec" else 3, []
 
-        @OWN_ROWS
+        @settings(OWN_ROWS, max_examples=examples(10, full=10_000))
         @given(rows=rows_of_all_kinds)
         def check(rows):
             source.execute(f"TRUNCATE {kind.table}")
@@ -236,7 +236,7 @@ def test_of_a_node_that_was_added_again_the_latest_counts(source, moved):
     """LlamaIndex adds a second row of the same node."""
     kind = made(source, "llama-index")
 
-    @OWN_ROWS
+    @settings(OWN_ROWS, max_examples=examples(10, full=10_000))
     @given(added=st.lists(st.sampled_from("abcde"), max_size=15))
     def check(added):
         source.execute("TRUNCATE data_li_docs")

@@ -132,7 +132,7 @@ def test_rows_are_the_same_as_added_documents(database_url):
 
 
 @pytest.mark.slow
-@settings(OWN_ROWS, max_examples=examples(25), deadline=None)
+@settings(OWN_ROWS, max_examples=examples(10, full=100), deadline=None)
 @given(runs=st.lists(loads, max_size=4))
 def test_loads_after_each_other_are_a_mapping(store, runs):
     """What is in the collection is what a dict has after the same calls."""
