@@ -5,6 +5,7 @@ import fcntl
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import termios
@@ -16,12 +17,15 @@ import pytest
 
 import semlex
 from semlex.errors import ConfigurationError, EmbeddedServerError
+from semlex.proof.children import say
 from semlex.store.postgres.embedded import keeper as embedded_keeper
 from semlex.store.postgres.embedded.folder import start_lock
 from semlex.store.postgres.embedded.process import read_postmaster, running_server
 from semlex.store.postgres.embedded.server import EmbeddedServer, server_status, stop_unused
 from tests.support.embedded_servers import ask, server_processes
 from tests.support.folders import new_open_folder
+from tests.support.programs import Program
+from tests.support.shell import Started
 from tests.support.waiting import LIMIT, until
 
 LONG, SHORT = 600.0, 0.3
@@ -99,14 +103,26 @@ def unread(folder):
 
 
 def is_gone(folder):
-    return running_server(folder) is None and not keepers(folder)
+    return read_postmaster(folder) is None and not keepers(folder)  # which asks no server each time
 
 
-def shell(command, folder, keep_alive):
-    """Runs a line of the shell in which ``semlex`` is the command."""
-    line = f'semlex() {{ "{sys.executable}" -m semlex "$@"; }}; {command}'
+def start(folder, keep_alive, *arguments):
+    """The command, whose streams are pipes."""
     environment = os.environ | {"SEMLEX_DATA_DIR": str(folder.parent), "SEMLEX_KEEP_ALIVE": str(keep_alive)}
-    return subprocess.run(["/bin/bash", "-c", line], capture_output=True, text=True, env=environment, check=False)
+    return Started(arguments, environment)
+
+
+def run(folder, keep_alive, *arguments):
+    """Its exit code and what it wrote, read to the end of both streams: until no process has them."""
+    with start(folder, keep_alive, *arguments) as command:
+        return command.communicate(), command.returncode
+
+
+def keep_using(folder):
+    while True:
+        with EmbeddedServer(folder, keep_alive=0.2):
+            say("used")
+        say("left")
 
 
 def test_the_server_stays_while_it_is_used_and_stops_after_its_time(folder, kept):
@@ -213,8 +229,7 @@ def test_a_copy_has_no_keeper(folder, kept, open_folder):
 
 
 def test_a_keeper_ends_when_its_programs_change(folder, tmp_path):
-    package = Path(semlex.__file__).parent
-    shutil.copytree(package, tmp_path / "semlex", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(Path(semlex.__file__).parent, tmp_path / "semlex", copy_function=os.symlink)
     program = (
         "import sys; from pathlib import Path; from semlex.store.postgres.embedded.server import EmbeddedServer\n"
         f"from semlex.store.postgres.embedded import keeper; keeper.READY_SECONDS = {LIMIT}\n"
@@ -230,58 +245,50 @@ def test_a_keeper_ends_when_its_programs_change(folder, tmp_path):
 
 
 def test_kills_at_any_moment_leave_nothing(folder):
-    program = (
-        "import sys; from pathlib import Path; from semlex.store.postgres.embedded.server import EmbeddedServer\n"
-        "while True:\n"
-        "    with EmbeddedServer(Path(sys.argv[1]), keep_alive=0.2):\n"
-        "        print('used', flush=True)\n"
-        "    print('left', flush=True)"
-    )
-    command = [sys.executable, "-c", program, str(folder)]
     for lines in range(1, 6):
-        clients = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(2)]
-        for client in clients:
-            for _ in range(lines):
-                client.stdout.readline()
-        for process in [*clients, *keepers(folder)[lines % 2 :]]:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
-        for client in clients:
-            client.communicate()
+        with Program(keep_using, folder) as one, Program(keep_using, folder) as other:
+            for client in (one, other):
+                client.waits(lambda words, lines=lines: len(words) >= lines)
+            for process in [one, other, *keepers(folder)[lines % 2 :]]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process.pid, signal.SIGKILL)
     use(folder, 0.2)
     until(lambda: is_gone(folder))
 
 
 def test_nobody_waits_for_the_keeper(folder, tmp_path):
     (tmp_path / "page.md").write_text("# Keys\n\nRotate a key every ninety days.\n")
-    done = shell(f'semlex index --model none "{tmp_path}"', folder, LONG)
-    assert done.returncode == 0, done.stderr
+    said, code = run(folder, LONG, "index", "--model", "none", str(tmp_path))
+    assert code == 0, said
     pid = read_postmaster(folder).pid
-    for command in (
-        'found=$(semlex search --model none "rotate" 2>&1); echo "$found"',
-        'semlex search --model none "rotate" | head -1',
-        'semlex search --model none --json "rotate" | head -1 | cat',
-        'semlex search --model none "rotate" 2>&1 >/dev/null | cat; semlex search --model none "rotate"',
-    ):
-        done = shell(command, folder, LONG)
-        assert "page.md" in done.stdout, done.stderr
+    search = ("search", "--model", "none", "rotate")
+    # Its streams are read to their ends, or left after a line.
+    for options, is_left in (((), False), ((), True), (("--json",), True)):
+        with start(folder, LONG, *search, *options) as command:
+            if is_left:
+                found = command.stdout.readline()
+                command.stdout.close()
+                command.wait()
+            else:
+                found, _ = command.communicate()
+        assert "page.md" in found
         # It has returned while both are there.
         assert read_postmaster(folder).pid == pid
         assert keepers(folder)
-    done = shell("semlex postgres status --json; semlex postgres stop; semlex postgres stop --json", folder, LONG)
-    status, *stopped = done.stdout.splitlines()
+    (status, _), _ = run(folder, LONG, "postgres", "status", "--json")
     status = json.loads(status)
     url = status.pop("url")
     running = {"running": True, "process": pid, "postgres": 18, "in_use": False, "kept": True}
     assert status == {"folder": str(folder), **running}
-    assert stopped == ["stopped", '{"stopped": false}']
+    stopped = [run(folder, LONG, "postgres", "stop", *options)[0][0] for options in ((), ("--json",))]
+    assert stopped == ["stopped\n", '{"stopped": false}\n']
     until(lambda: is_gone(folder))
-    done = shell(f"semlex collections --database '{url}'", folder, 0)
-    assert done.returncode == 3
-    assert "start it: semlex postgres start --keep-alive 86400" in done.stderr
-    assert shell("semlex postgres start", folder, 0).returncode == 2
-    assert shell("semlex postgres start", folder, LONG).stdout == f"{server_status(folder)['url']}\n"
-    assert shell("semlex search --model none --keep-alive 0 rotate", folder, LONG).returncode == 0
+    (_, said), code = run(folder, 0, "collections", "--database", url)
+    assert code == 3
+    assert "start it: semlex postgres start --keep-alive 86400" in said
+    assert run(folder, 0, "postgres", "start")[1] == 2
+    assert run(folder, LONG, "postgres", "start")[0][0] == f"{server_status(folder)['url']}\n"
+    assert run(folder, LONG, *search, "--keep-alive", "0")[1] == 0
     until(lambda: is_gone(folder))
 
 
@@ -290,8 +297,8 @@ def test_a_server_in_use_is_not_stopped(folder):
         assert server_status(folder)["in_use"]
         with pytest.raises(EmbeddedServerError, match="is in use"):
             stop_unused(folder)
-        done = shell("semlex postgres stop", folder, 0)
-        assert (done.returncode, "is in use" in done.stderr) == (3, True)
+        (_, said), code = run(folder, 0, "postgres", "stop")
+        assert (code, "is in use" in said) == (3, True)
         assert running_server(folder)
     assert server_status(folder)["running"] is False
 
