@@ -132,9 +132,9 @@ def test_gunicorn_with_preload(database_url, model):
         assert refuses(ids) if Path(model).is_dir() else ids == ["parent"]
 
 
-def test_children_use_the_embedded_server_for_themselves(open_folder):
+def test_children_use_the_embedded_server_for_themselves(make_server_folder, open_folder):
     """The last of all processes stops it, whichever that is."""
-    folder = open_folder / "server"
+    folder = make_server_folder(open_folder / "server")
     first, *children, last = run("none", "fork", data_folder=str(folder))
     assert [first, *children] == [["parent"]] * (1 + WORKERS)
     assert last == ["parent", 2 + WORKERS]
@@ -144,9 +144,9 @@ def test_children_use_the_embedded_server_for_themselves(open_folder):
     assert not (folder / "data" / "postmaster.pid").exists()
 
 
-def test_a_child_does_not_hold_its_parents_use(open_folder):
+def test_a_child_does_not_hold_its_parents_use(make_server_folder, open_folder):
     """Not even while it lives longer, and its parent was killed."""
-    folder = open_folder / "server"
+    folder = make_server_folder(open_folder / "server")
     program = """
 import os, signal, sys
 from pathlib import Path
