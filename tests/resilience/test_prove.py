@@ -14,7 +14,7 @@ from psycopg.conninfo import make_conninfo
 from semlex.__main__ import _interrupted
 from semlex.cli.commands.prove import ending_at_sigterm
 from semlex.errors import ConfigurationError, ConnectionFailedError
-from semlex.proof import check, children, soak
+from semlex.proof import check, children, followed_tables, interruptions, soak, together
 from semlex.proof.check import LIMIT_SECONDS, Fault
 from semlex.proof.folders import Indexing
 from semlex.proof.followed_tables import Following
@@ -40,7 +40,9 @@ BRIEFLY = ("--minutes", "0.001")
 def _preloaded(monkeypatch):
     """Keep the tests' own fork server, which has imported more than `preload` asks for."""
     monkeypatch.setattr(children, "preload", lambda: None)
-    monkeypatch.setattr(soak, "SECONDS", 1.0)
+    for module, size, value in ((soak, "SECONDS", 1.0), (together, "WRITES", 3), (interruptions, "ROUNDS", 4)):
+        monkeypatch.setattr(module, size, value)
+    monkeypatch.setattr(followed_tables, "ROUNDS", 2)  # what is begun in one commits in the other
 
 
 @pytest.fixture(scope="module")
