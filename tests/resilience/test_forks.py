@@ -21,31 +21,29 @@ from tests.support.folders import CLIENTS
 from tests.support.model_servers import ModelServerDouble, openai_embeddings
 from tests.support.waiting import until
 
-MODELS = ["none", "static", "server", "torch"]
 WORKERS = 2
 # An inherited connection or lock makes a child wait for ever; a slow machine does not take this long.
 PATIENCE = 200
 
 
-@pytest.fixture(params=MODELS)
-def model(request, tmp_path):
-    if request.param == "server":
-        with ModelServerDouble(openai_embeddings(8)) as double:
-            yield f"{double.url}/v1#m"
-    elif request.param == "torch":
+@pytest.fixture
+def words(request, tmp_path):
+    """What these words are for a client: names of models, and any others."""
+    found = request.param.split()
+    if "torch" in found:
         from tests.support import tiny_qwen3  # torch comes with it
 
         folder = tiny_qwen3.write_embedder(tmp_path / "embedder")
         config = json.loads((folder / "config.json").read_text())
         (folder / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 32768}))
-        yield str(folder)
-    else:
-        yield request.param
+        found[found.index("torch")] = str(folder)
+    with ModelServerDouble(openai_embeddings(8)) as double:
+        yield [f"{double.url}/v1#m" if word == "server" else word for word in found]
 
 
-def run(model, way, **options):
-    """What the client's processes found, the parent's last."""
-    settings = json.dumps({"model": model, "way": way, "options": options})
+def run(models, way, **options):
+    """What the client's processes found, the parent's last of each model."""
+    settings = json.dumps({"models": models, "way": way, "options": options})
     command = [sys.executable, CLIENTS / "forking_client.py", settings]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
@@ -59,39 +57,37 @@ def refuses(found):
 
 
 # A spawned child inherits nothing, and models do not differ in more; torch is in tests/torch. The rest is for --full.
-USUAL = {("none", "os"), ("static", "os"), ("server", "os"), ("server", "fork"), ("static", "spawn")}
-WAYS = [
-    pytest.param(model, way, marks=() if (model, way) in USUAL else pytest.mark.full)
-    for model in MODELS
-    for way in ("os", "fork", "spawn")
-]
+WAYS = ["os none static server", "fork server", "spawn static"]
+REST = ["os torch", "fork none static torch", "spawn none server torch"]
 
 
-@pytest.mark.parametrize(("model", "way"), WAYS, indirect=["model"])
-def test_children_work_or_say_at_once_why_not(database_url, model, way):
-    first, *children, last = run(model, way, db_url=database_url)
-    assert first == ["parent"]
-    if Path(model).is_dir() and way != "spawn":
-        assert all(map(refuses, children))
-        assert last == ["parent", 2]
-    else:
-        assert children == [["parent"]] * WORKERS
-        assert last == ["parent", 2 + WORKERS]
+@pytest.mark.parametrize("words", [*WAYS, *(pytest.param(one, marks=pytest.mark.full) for one in REST)], indirect=True)
+def test_children_work_or_say_at_once_why_not(database_url, words):
+    way, *models = words
+    found = iter(run(models, way, db_url=database_url))
+    for model, first, *children, last in zip(models, *[found] * (2 + WORKERS), strict=True):
+        assert first == ["parent"]
+        if Path(model).is_dir() and way != "spawn":
+            assert all(map(refuses, children))
+            assert last == ["parent", 2]
+        else:
+            assert children == [["parent"]] * WORKERS
+            assert last == ["parent", 2 + WORKERS]
 
 
 def test_an_asynchronous_retriever_opens_again_in_a_child(database_url):
-    first, *children, last, count = run("static", "asynchronous", db_url=database_url)
+    first, *children, last, count = run(["static"], "asynchronous", db_url=database_url)
     assert first == last == ["child 0"]
     assert children == [["child 0"]] * 2
     assert count == [4]
 
 
 @contextmanager
-def preloaded(model, options):
+def preloaded(models, options):
     """The address of gunicorn with the application loaded before its workers are forked."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.set_inheritable(True)
-        app, number = json.dumps({"model": model, "options": options}), listener.fileno()
+        app, number = json.dumps({"models": models, "options": options}), listener.fileno()
         environment = os.environ | {"PRELOADED_APP": app, "PYTHONWARNINGS": "ignore::DeprecationWarning"}
         command = [sys.executable, "-m", "gunicorn", "--preload", "-w", str(WORKERS), "--timeout", str(PATIENCE)]
         command += ["--bind", f"fd://{number}", "--chdir", str(CLIENTS), "preloaded_app:application"]
@@ -121,26 +117,24 @@ def answers(url):
     return found
 
 
-PRELOADED = [pytest.param(model, marks=() if model in ("static", "server") else pytest.mark.full) for model in MODELS]
-
-
-@pytest.mark.parametrize("model", PRELOADED, indirect=True)
-def test_gunicorn_with_preload(database_url, model):
-    with preloaded(model, {"db_url": database_url}) as url:
+@pytest.mark.parametrize("words", ["static server", pytest.param("none torch", marks=pytest.mark.full)], indirect=True)
+def test_gunicorn_with_preload(database_url, words):
+    with preloaded(words, {"db_url": database_url}) as url:
         found = answers(url)
-    for ids in found.values():
-        assert refuses(ids) if Path(model).is_dir() else ids == ["parent"]
+    for by_model in found.values():
+        for model, ids in zip(words, by_model, strict=True):
+            assert refuses(ids) if Path(model).is_dir() else ids == ["parent"]
 
 
 def test_children_use_the_embedded_server_for_themselves(make_server_folder, open_folder):
     """The last of all processes stops it, whichever that is."""
     folder = make_server_folder(open_folder / "server")
-    first, *children, last = run("none", "fork", data_folder=str(folder))
+    first, *children, last = run(["none"], "fork", data_folder=str(folder))
     assert [first, *children] == [["parent"]] * (1 + WORKERS)
     assert last == ["parent", 2 + WORKERS]
     assert not (folder / "data" / "postmaster.pid").exists()
-    with preloaded("none", {"data_folder": str(folder)}) as url:
-        assert list(answers(url).values()) == [["parent"]] * WORKERS
+    with preloaded(["none"], {"data_folder": str(folder)}) as url:
+        assert list(answers(url).values()) == [[["parent"]]] * WORKERS
     assert not (folder / "data" / "postmaster.pid").exists()
 
 

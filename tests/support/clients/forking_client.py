@@ -1,7 +1,8 @@
 """Opens a retriever and lets processes work with it that were made after; what test_forks runs.
 
-Arguments: as JSON, `model` (a name or folder), `way` (``os``, ``fork``, ``spawn`` or ``asynchronous``), and
-`options` of the retriever. Prints what every child found, then what the parent found afterwards.
+Arguments: as JSON, `models` (names or folders, used one after another, each with a collection of its own), `way`
+(``os``, ``fork``, ``spawn`` or ``asynchronous``), and `options` of the retriever. Prints for each model what every
+child found, then what the parent found afterwards.
 """
 
 import asyncio
@@ -48,7 +49,7 @@ def synchronous(model, way, options):
             for child in range(1, CHILDREN + 1):
                 if not os.fork():
                     in_forked_child(retriever, child)
-                    return  # leaves through the end of the program, as the parent does
+                    sys.exit()  # through the end of the program, as the parent
             for _ in range(CHILDREN):
                 if os.wait()[1]:
                     say("a child failed")
@@ -98,7 +99,9 @@ if __name__ == "__main__":
     settings = json.loads(sys.argv[1])
     # From 3.12 on, Python warns of a fork beside threads; that it works all the same is what is tested.
     warnings.filterwarnings("ignore", category=DeprecationWarning)
-    if settings["way"] == "asynchronous":
-        asynchronous(settings["model"], settings["options"])
-    else:
-        synchronous(settings["model"], settings["way"], settings["options"])
+    for number, model in enumerate(settings["models"]):
+        options = {"collection": f"words_{number}", **settings["options"]}
+        if settings["way"] == "asynchronous":
+            asynchronous(model, options)
+        else:
+            synchronous(model, settings["way"], options)
