@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import signal
 import socket
 import subprocess
 import sys
@@ -16,9 +17,11 @@ import pytest
 from semlex import PostgreSQLRetriever, SyncRetriever
 from semlex.errors import ConfigurationError, ModelError
 from semlex.models.local.device import TorchProcess
+from semlex.proof.children import say
 from semlex.store.postgres.embedded.server import EmbeddedServer
 from tests.support.folders import CLIENTS
 from tests.support.model_servers import ModelServerDouble, openai_embeddings
+from tests.support.programs import Program
 from tests.support.waiting import until
 
 WORKERS = 2
@@ -57,11 +60,10 @@ def refuses(found):
 
 
 # A spawned child inherits nothing, and models do not differ in more; torch is in tests/torch. The rest is for --full.
-WAYS = ["os none static server", "fork server", "spawn static"]
-REST = ["os torch", "fork none static torch", "spawn none server torch"]
+REST = [pytest.param(f"{one} torch", marks=pytest.mark.full) for one in ("os", "fork none static", "spawn none server")]
 
 
-@pytest.mark.parametrize("words", [*WAYS, *(pytest.param(one, marks=pytest.mark.full) for one in REST)], indirect=True)
+@pytest.mark.parametrize("words", ["os none static server", "fork server", "spawn static", *REST], indirect=True)
 def test_children_work_or_say_at_once_why_not(database_url, words):
     way, *models = words
     found = iter(run(models, way, db_url=database_url))
@@ -138,33 +140,27 @@ def test_children_use_the_embedded_server_for_themselves(make_server_folder, ope
     assert not (folder / "data" / "postmaster.pid").exists()
 
 
+def hold_with_a_child(folder):
+    EmbeddedServer(folder).start()
+    if child := os.fork():
+        say(child)
+    signal.pause()
+
+
 def test_a_child_does_not_hold_its_parents_use(make_server_folder, open_folder):
     """Not even while it lives longer, and its parent was killed."""
     folder = make_server_folder(open_folder / "server")
-    program = """
-import os, signal, sys
-from pathlib import Path
-from semlex.store.postgres.embedded.server import EmbeddedServer
-server = EmbeddedServer(Path(sys.argv[1]))
-server.start()
-child = os.fork()
-if not child:
-    os.close(1)
-    signal.pause()
-print(child, flush=True)
-signal.pause()
-"""
-    parent = subprocess.Popen([sys.executable, "-c", program, str(folder)], stdout=subprocess.PIPE, text=True)
-    child = psutil.Process(int(parent.stdout.readline()))
-    try:
-        parent.kill()
-        parent.communicate()
-        assert child.is_running()
-        with EmbeddedServer(folder):
-            pass
-        assert not (folder / "data" / "postmaster.pid").exists()
-    finally:
-        child.kill()
+    with Program(hold_with_a_child, folder) as parent:
+        assert parent.waits(bool), parent.said
+        child = psutil.Process(int(parent.said))
+        try:
+            parent.kill()
+            assert child.is_running()
+            with EmbeddedServer(folder):
+                pass
+            assert not (folder / "data" / "postmaster.pid").exists()
+        finally:
+            child.kill()
 
 
 @pytest.mark.parametrize("kind", [SyncRetriever, PostgreSQLRetriever])

@@ -108,8 +108,8 @@ def is_gone(folder):
 
 def start(folder, keep_alive, *arguments):
     """The command, whose streams are pipes."""
-    environment = os.environ | {"SEMLEX_DATA_DIR": str(folder.parent), "SEMLEX_KEEP_ALIVE": str(keep_alive)}
-    return Started(arguments, environment)
+    own = {"SEMLEX_DATA_DIR": str(folder.parent), "SEMLEX_KEEP_ALIVE": str(keep_alive)}
+    return Started(arguments, os.environ | own)
 
 
 def run(folder, keep_alive, *arguments):
@@ -231,12 +231,10 @@ def test_a_copy_has_no_keeper(folder, kept, open_folder):
 def test_a_keeper_ends_when_its_programs_change(folder, tmp_path):
     shutil.copytree(Path(semlex.__file__).parent, tmp_path / "semlex", copy_function=os.symlink)
     program = (
-        "import sys; from pathlib import Path; from semlex.store.postgres.embedded.server import EmbeddedServer\n"
-        f"from semlex.store.postgres.embedded import keeper; keeper.READY_SECONDS = {LIMIT}\n"
-        f"with EmbeddedServer(Path(sys.argv[1]), keep_alive={LONG}): pass"
+        f"from semlex.store.postgres.embedded import keeper, server; keeper.READY_SECONDS = {LIMIT}\n"
+        f"with server.EmbeddedServer({str(folder)!r}, keep_alive={LONG}): pass"
     )
-    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
-    subprocess.run([sys.executable, "-P", "-c", program, str(folder)], env=environment, check=True)
+    subprocess.run([sys.executable, "-P", "-c", program], env=os.environ | {"PYTHONPATH": str(tmp_path)}, check=True)
     assert server_status(folder)["kept"]
     changed = tmp_path / "semlex" / "store" / "postgres" / "embedded" / "keeper.py"
     (tmp_path / "new").write_text(changed.read_text())
@@ -265,18 +263,14 @@ def test_nobody_waits_for_the_keeper(folder, tmp_path):
     # Its streams are read to their ends, or left after a line.
     for options, is_left in (((), False), ((), True), (("--json",), True)):
         with start(folder, LONG, *search, *options) as command:
-            if is_left:
-                found = command.stdout.readline()
-                command.stdout.close()
-                command.wait()
-            else:
-                found, _ = command.communicate()
+            found = command.stdout.readline() if is_left else command.communicate()[0]
+            command.stdout.close()
+            command.wait()
         assert "page.md" in found
         # It has returned while both are there.
         assert read_postmaster(folder).pid == pid
         assert keepers(folder)
-    (status, _), _ = run(folder, LONG, "postgres", "status", "--json")
-    status = json.loads(status)
+    status = json.loads(run(folder, LONG, "postgres", "status", "--json")[0][0])
     url = status.pop("url")
     running = {"running": True, "process": pid, "postgres": 18, "in_use": False, "kept": True}
     assert status == {"folder": str(folder), **running}

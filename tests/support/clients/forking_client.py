@@ -1,8 +1,7 @@
 """Opens a retriever and lets processes work with it that were made after; what test_forks runs.
 
-Arguments: as JSON, `models` (names or folders, used one after another, each with a collection of its own), `way`
-(``os``, ``fork``, ``spawn`` or ``asynchronous``), and `options` of the retriever. Prints for each model what every
-child found, then what the parent found afterwards.
+Arguments: as JSON, `models` (names or folders, one after another), `way` (``os``, ``fork``, ``spawn`` or
+``asynchronous``), and `options` of the retrievers. Prints for each what every child found, and at last the parent.
 """
 
 import asyncio
@@ -101,7 +100,5 @@ if __name__ == "__main__":
     warnings.filterwarnings("ignore", category=DeprecationWarning)
     for number, model in enumerate(settings["models"]):
         options = {"collection": f"words_{number}", **settings["options"]}
-        if settings["way"] == "asynchronous":
-            asynchronous(model, options)
-        else:
-            synchronous(model, settings["way"], options)
+        way = settings["way"]
+        asynchronous(model, options) if way == "asynchronous" else synchronous(model, way, options)

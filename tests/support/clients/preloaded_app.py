@@ -12,7 +12,6 @@ retrievers = [
     for number, model in enumerate(settings["models"])
 ]
 for retriever in retrievers:
-    retriever.initialize()
     retriever.add_texts(["said by the parent"], ids=["parent"])
     retriever.search("said by the parent", 1)
 
