@@ -145,7 +145,7 @@ async def test_a_build_without_its_client_that_ends_at_this_moment_is_kept(datab
     """The server went on with the build of a client that had lost its lock."""
     other, writer, task = waiting_build
     locks = "locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
-    execute(database_url, f"SELECT pg_terminate_backend(pid, 60000) FROM pg_locks WHERE {locks}")  # noqa: S608
+    execute(database_url, f"SELECT pg_terminate_backend(pid, 60000) FROM pg_locks WHERE {locks}")
     running, looked = IndexBuilder._running, list[str]()
 
     async def later(self, connection):

@@ -150,7 +150,7 @@ class KilledRuns:
         """Runs by their beginning: key -> whether it says that it has ended."""
         if not self._read(is_made, KEPT):
             return {}
-        statement = f"SELECT run_id, finished_at IS NOT NULL FROM semlex.{KEPT}_ingestion_log ORDER BY started_at"  # noqa: S608
+        statement = f"SELECT run_id, finished_at IS NOT NULL FROM semlex.{KEPT}_ingestion_log ORDER BY started_at"
         return dict(execute(self._server.url, statement))
 
     def _check_log(self, kill, before, code):

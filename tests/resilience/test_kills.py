@@ -30,7 +30,7 @@ def stored(url):
     tables = ("semlex.default_collection_chunk", "semlex.default_collection_embedding_1")
     if execute(url, "SELECT to_regclass(%s)", [tables[1]]) == [(None,)]:
         return [], 0, 0
-    ids, vectors = ([one for (one,) in execute(url, f"SELECT chunk_id FROM {table} ORDER BY 1")] for table in tables)  # noqa: S608
+    ids, vectors = ([one for (one,) in execute(url, f"SELECT chunk_id FROM {table} ORDER BY 1")] for table in tables)
     return ids, len(vectors), len(set(ids) ^ set(vectors))
 
 
@@ -97,7 +97,7 @@ def test_a_killed_run_over_a_followed_table_loses_and_doubles_nothing(database_u
 def end_backends(url, pid=None):
     """Ends the others of the database, or that process."""
     wanted = "datname = current_database() AND pid <> pg_backend_pid() AND pid = coalesce(%s, pid)"
-    execute(url, f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {wanted}", [pid])  # noqa: S608
+    execute(url, f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {wanted}", [pid])
 
 
 async def test_backends_that_die_between_batches_are_not_noticed(database_url, monkeypatch):

@@ -284,7 +284,7 @@ def test_halfvec_rounds_as_the_server_does(connection):
     create_table(connection, columns)
     copy_in(connection, columns, encode(columns))
     different = "count(*) FILTER (WHERE halfvec_send(single::halfvec) <> halfvec_send(half))"
-    assert connection.execute(f"SELECT count(*), {different} FROM rows").fetchone() == (len(values), 0)  # noqa: S608
+    assert connection.execute(f"SELECT count(*), {different} FROM rows").fetchone() == (len(values), 0)
 
 
 def test_what_is_accepted_has_a_cosine(connection):
@@ -299,7 +299,7 @@ def test_what_is_accepted_has_a_cosine(connection):
     create_table(connection, columns)
     copy_in(connection, columns, encode(columns))
     figures = "accepted, count(*), count(*) FILTER (WHERE v <=> v = 'NaN')"
-    counts = connection.execute(f"SELECT {figures} FROM rows GROUP BY accepted ORDER BY 1").fetchall()  # noqa: S608
+    counts = connection.execute(f"SELECT {figures} FROM rows GROUP BY accepted ORDER BY 1").fetchall()
     (is_refused, _, refused_nan), (is_accepted, accepted, accepted_nan) = counts
     assert (is_refused, is_accepted) == (False, True)
     assert (accepted > 5_000, accepted_nan, refused_nan > 5_000) == (True, 0, True)

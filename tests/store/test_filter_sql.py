@@ -50,7 +50,7 @@ def store(connection, found):
     connection.execute("TRUNCATE rows")
     texts = [_core.to_json(one).decode() for one in found]
     of = "unnest(%s::text[]) WITH ORDINALITY AS t(t, n)"
-    connection.execute(f"INSERT INTO rows SELECT n, t::jsonb FROM {of}", [texts])  # noqa: S608
+    connection.execute(f"INSERT INTO rows SELECT n, t::jsonb FROM {of}", [texts])
 
 
 def answers(connection, trees):

@@ -63,7 +63,7 @@ async def rows(connection, query):
 
 async def compare(connection):
     """The collection holds what the user's own tables hold, as a transaction sees them."""
-    stored = await rows(connection, f"SELECT chunk_id, chunk_text FROM semlex.{COLLECTION}_chunk")  # noqa: S608
+    stored = await rows(connection, f"SELECT chunk_id, chunk_text FROM semlex.{COLLECTION}_chunk")
     assert stored == await rows(connection, "SELECT id, body FROM own")
     assert await rows(connection, "SELECT priority FROM semlex.job") == await rows(connection, "SELECT * FROM own_job")
 
@@ -157,7 +157,7 @@ async def test_a_retriever_on_a_connection_begins_its_transaction(database_url):
         assert await retriever.get(["a"]) == []
         await retriever.add_texts(["kept"], ids=["b"])
         await connection.commit()
-        assert execute(database_url, f"SELECT chunk_id FROM semlex.{COLLECTION}_chunk") == [("b",)]  # noqa: S608
+        assert execute(database_url, f"SELECT chunk_id FROM semlex.{COLLECTION}_chunk") == [("b",)]
 
 
 @pytest.mark.parametrize("statement", ["check_manifest", "chunk_ids"])

@@ -237,7 +237,7 @@ def test_what_a_newer_version_made_is_refused_and_can_be_dropped(filled, newer):
         execute(filled, "INSERT INTO semlex.registry_version VALUES (99, 'of its', now())")
     else:
         newest = "schema_version = 99, schema_fingerprint = 'of its'"
-        execute(filled, f"UPDATE semlex.collection SET {newest} WHERE name = 'words'")  # noqa: S608
+        execute(filled, f"UPDATE semlex.collection SET {newest} WHERE name = 'words'")
         execute(filled, "CREATE TABLE semlex.words_wisdom (x int); CREATE TABLE semlex.wordsmith (x int)")
     for create in (True, False):
         with pytest.raises(SchemaVersionError, match=r"version 99, .*: update semlex"):
@@ -407,5 +407,5 @@ def test_tables_of_these_names_that_are_somebody_elses_stay(database_url):
     with pytest.raises(StoreError, match="job"):
         sync_opened(database_url, schema="public").initialize()
     columns = "information_schema.columns WHERE table_schema = 'public' AND column_name = 'title'"
-    found = execute(database_url, f"SELECT table_name FROM {columns} ORDER BY 1")  # noqa: S608
+    found = execute(database_url, f"SELECT table_name FROM {columns} ORDER BY 1")
     assert found == [(name,) for name in theirs]

@@ -129,7 +129,7 @@ async def test_a_database_that_cannot_hold_every_text_is_refused(server_url, enc
 async def test_a_time_that_python_does_not_know_fails_no_answer(database_url):
     async with filled(database_url, documents("a", 2)) as retriever:
         times = "created_at = '-infinity', updated_at = '20000-01-01'"
-        execute(database_url, f"UPDATE semlex.default_collection_chunk SET {times}")  # noqa: S608
+        execute(database_url, f"UPDATE semlex.default_collection_chunk SET {times}")
         assert [hit.updated_at.year for hit in await retriever.search("grüße", 2)] == [9999, 9999]
         assert [one.created_at.year for one in await retriever.get(["aä0"])] == [1]
 
@@ -259,7 +259,7 @@ def connections(monkeypatch):
 
 def prepared(connection, where="true"):
     """The number of prepared statements, asked in a way that the driver does not notice."""
-    text = f"SELECT count(*) FROM pg_prepared_statements WHERE {where}"  # noqa: S608
+    text = f"SELECT count(*) FROM pg_prepared_statements WHERE {where}"
     return int(connection.pgconn.exec_(text.encode()).get_value(0, 0))
 
 
@@ -522,7 +522,7 @@ async def test_a_read_whose_answer_is_lost_is_repeated(database_url):
     """Reading ahead takes the answer, and the driver then finds the end of the connection."""
     attempts = 0
     idle = "datname = current_database() AND state = 'idle' AND query = 'SELECT 41'"
-    text = f"SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE {idle}"  # noqa: S608
+    text = f"SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE {idle}"
     with psycopg.connect(database_url, autocommit=True) as other:
 
         def end():

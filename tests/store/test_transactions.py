@@ -26,14 +26,14 @@ from tests.support.retrievers import filled, opened
 from tests.support.waiting import LIMIT, eventually, waiting
 
 CHUNK = "semlex.default_collection_chunk"
-CHANGE = f"UPDATE {CHUNK} SET chunk_text = 'changed', content_hash = 'x' WHERE chunk_id = 'd3'"  # noqa: S608
+CHANGE = f"UPDATE {CHUNK} SET chunk_text = 'changed', content_hash = 'x' WHERE chunk_id = 'd3'"
 SESSION = ("search_path", "hnsw.ef_search", "hnsw.iterative_scan", "statement_timeout", "lock_timeout", "work_mem")
 
 
 def rows_of(url):
     """Id -> text and vector, as stored."""
     tables = f"{CHUNK} LEFT JOIN semlex.default_collection_embedding_1 USING (document_id, chunk_id)"
-    query = f"SELECT chunk_id, chunk_text, embedding::real[] FROM {tables}"  # noqa: S608
+    query = f"SELECT chunk_id, chunk_text, embedding::real[] FROM {tables}"
     return {name: (text, None if vector is None else tuple(vector)) for name, text, vector in execute(url, query)}
 
 
@@ -69,7 +69,7 @@ async def test_additions_join_the_users_transaction(database_url, connection, co
             assert await retriever.count() == 4 + count + 2
             assert [one.content for one in await retriever.search("changed 7", 1)] == ["changed 7"]
             assert await (await connection.execute("SHOW search_path")).fetchone() == ("public, semlex",)
-            assert execute(database_url, f"SELECT count(*) FROM {CHUNK}") == [(5,)]  # noqa: S608
+            assert execute(database_url, f"SELECT count(*) FROM {CHUNK}") == [(5,)]
             if not commits:
                 raise psycopg.Rollback(transaction)
         assert await retriever.count() == (4 + count + 2 if commits else 5)
@@ -195,7 +195,7 @@ async def test_a_pool_of_the_users_stays_open_and_clean(database_url, cursors):
             assert [len(hits) for hits in found] == [5] * 8
         async with pool.connection() as connection:
             assert [await (await connection.execute(f"SHOW {name}")).fetchone() for name in SESSION[0::5]] == before
-            assert await (await connection.execute(f"SELECT count(*) FROM {CHUNK}")).fetchone() == {"count": 100}  # noqa: S608
+            assert await (await connection.execute(f"SELECT count(*) FROM {CHUNK}")).fetchone() == {"count": 100}
             async with filled(None, {"more": "one more"}, connection=connection) as joined:
                 assert await joined.count() == 101
             assert connection.cursor_factory is cursors

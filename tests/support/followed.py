@@ -114,5 +114,5 @@ def articles(url, key="int", relation="table", *, rows=0, schema="shop"):
         for number in range(rows):
             made.insert(number)
         if "view" in relation:
-            connection.execute(f"CREATE {relation} {schema}.{made.name} AS SELECT * FROM {schema}.articles")  # noqa: S608
+            connection.execute(f"CREATE {relation} {schema}.{made.name} AS SELECT * FROM {schema}.articles")
         yield made

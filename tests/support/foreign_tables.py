@@ -60,7 +60,7 @@ class Kind:
         set_json_loads(json.loads, connection)
         name, text, vector, metadata = self.columns
         send = _send(connection, self.table, vector)
-        rows = connection.execute(f"SELECT {name}::text, {text}, {metadata}, {send}({vector}) FROM {self.table}")  # noqa: S608
+        rows = connection.execute(f"SELECT {name}::text, {text}, {metadata}, {send}({vector}) FROM {self.table}")
         return {name: (text, self.read(metadata), vector) for name, text, metadata, vector in rows}
 
     def read(self, metadata):
@@ -78,7 +78,7 @@ def stored_rows(url, collection):
     table = f"semlex.{collection}_embedding_1"
     with psycopg.connect(url) as connection:
         query = (
-            f"SELECT chunk_id, chunk_text, metadata, {_send(connection, table, 'embedding')}(embedding) "  # noqa: S608
+            f"SELECT chunk_id, chunk_text, metadata, {_send(connection, table, 'embedding')}(embedding) "
             f"FROM semlex.{collection}_chunk JOIN {table} USING (document_id, chunk_id)"
         )
         return {row[0]: row[1:] for row in connection.execute(query)}

@@ -41,13 +41,13 @@ def opened(url, model=None, **options):
 
 
 def vectors_of(url, version, collection=NAME):
-    rows = execute(url, f"SELECT chunk_id, embedding::text FROM semlex.{collection}_embedding_{version}")  # noqa: S608
+    rows = execute(url, f"SELECT chunk_id, embedding::text FROM semlex.{collection}_embedding_{version}")
     return {chunk_id: np.fromstring(text.strip("[]"), np.float32, sep=",") for chunk_id, text in rows}
 
 
 def texts_of(url, collection=NAME):
     """The texts of all chunks by id, as they are embedded."""
-    rows = execute(url, f"SELECT chunk_id, context, chunk_text FROM semlex.{collection}_chunk")  # noqa: S608
+    rows = execute(url, f"SELECT chunk_id, context, chunk_text FROM semlex.{collection}_chunk")
     return {chunk_id: f"{context}\n{text}" if context else text for chunk_id, context, text in rows}
 
 

@@ -63,7 +63,7 @@ def test_what_a_library_has_filled_is_kept(database_url, tmp_path, library):
         assert told == {one: row[:2] for one, row in stored.items() if one in told}
         assert {row[0]: row[1] for row in given} == {one: row[0] for one, row in stored.items()}
         with psycopg.connect(database_url) as connection:
-            vectors = f"SELECT vector_send(embedding::vector) FROM {TABLES[library][name]} WHERE embedding IS NOT NULL"  # noqa: S608
+            vectors = f"SELECT vector_send(embedding::vector) FROM {TABLES[library][name]} WHERE embedding IS NOT NULL"
             kept = sorted(row[2] for row in stored.values())
             assert set(kept) <= {vector for (vector,) in connection.execute(vectors)}
         kind = np.float32 if report.vector_type == "vector" else np.float16

@@ -147,7 +147,7 @@ async def test_a_vector_that_is_being_added_moves_along(database_url, handbook, 
     async with retrievers.opened(database_url) as store, retrievers.opened(database_url) as other:
         await store.index(handbook)
         with psycopg.connect(database_url, autocommit=True) as connection:
-            connection.execute(f"DELETE FROM {vectors}")  # noqa: S608 - a constant
+            connection.execute(f"DELETE FROM {vectors}")
             monkeypatch.setattr(indexer, "write_embeddings", adding)
             filling = asyncio.ensure_future(other.embeddings.fill())
             await added.wait()

@@ -32,7 +32,7 @@ options = {"model": 16, "collection": "c"}
 
 
 def rows(url, table, columns="*"):
-    return execute(url, f"SELECT {columns} FROM semlex.c_{table}")  # noqa: S608
+    return execute(url, f"SELECT {columns} FROM semlex.c_{table}")
 
 
 @pytest.fixture

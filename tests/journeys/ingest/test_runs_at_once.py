@@ -140,7 +140,7 @@ def many(tmp_path):
 def stored(url):
     """Number of chunks -> how many documents have so many, by their rows."""
     counts = "SELECT count(c.*) AS n FROM semlex.ended_document LEFT JOIN semlex.ended_chunk c USING (document_id)"
-    statement = f"SELECT n, count(*) FROM ({counts} GROUP BY document_id) AS counted GROUP BY n"  # noqa: S608 - ours
+    statement = f"SELECT n, count(*) FROM ({counts} GROUP BY document_id) AS counted GROUP BY n"
     return dict(execute(url, statement))
 
 

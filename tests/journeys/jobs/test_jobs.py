@@ -237,7 +237,7 @@ async def test_what_others_have_written_into_the_table_is_checked(database_url, 
         )
     ):
         job = await book.jobs.submit("optimize")
-        execute(database_url, f"UPDATE semlex.job SET {column} = %s WHERE state = 'queued'", [value])  # noqa: S608
+        execute(database_url, f"UPDATE semlex.job SET {column} = %s WHERE state = 'queued'", [value])
         assert match in await failed(opened, job)
         assert len(await opened.jobs()) == number + 1
     job = await book.jobs.submit("index", {"paths": [docs]})

@@ -59,8 +59,8 @@ async def tenants(database_url, docs, tmp_path):
 def state(connection):
     """All that a tool could have changed."""
     tables = ("handbook_document", "secret_document", "handbook_chunk", "secret_chunk", "collection", "job")
-    statements = [f"SELECT count(*), max(xmin::text::bigint) FROM semlex.{table}" for table in tables]  # noqa: S608
-    statements += [f"SELECT segment_id FROM semlex.{name}_segment ORDER BY 1" for name in ("handbook", "secret")]  # noqa: S608
+    statements = [f"SELECT count(*), max(xmin::text::bigint) FROM semlex.{table}" for table in tables]
+    statements += [f"SELECT segment_id FROM semlex.{name}_segment ORDER BY 1" for name in ("handbook", "secret")]
     return [connection.execute(statement).fetchall() for statement in statements]
 
 
@@ -294,7 +294,7 @@ def reader(database_url, client):
     """A role that may read ``handbook``, and nothing else."""
     del client  # has made the tables
     chosen = "relnamespace = 'semlex'::regnamespace AND relkind = 'r' AND relname NOT LIKE 'other%'"
-    tables = execute(database_url, f"SELECT relname FROM pg_class WHERE {chosen}")  # noqa: S608
+    tables = execute(database_url, f"SELECT relname FROM pg_class WHERE {chosen}")
     readable = ", ".join(f"semlex.{name}" for (name,) in tables)
     with new_role(database_url, "USAGE ON SCHEMA semlex, public", f"SELECT ON {readable}") as role:
         yield role

@@ -41,7 +41,7 @@ async def test_collections_share_all_that_is_dear(database_url):
         assert len({id(part.info.keyword) for part in parts}) == 8
         assert {part.info.keyword.index.options.cache_bytes for part in parts} == {125_000}
         others = "datname = current_database() AND application_name <> %s AND pid <> pg_backend_pid()"
-        query = f"SELECT count(*) FROM pg_stat_activity WHERE {others}"  # noqa: S608
+        query = f"SELECT count(*) FROM pg_stat_activity WHERE {others}"
         assert execute(database_url, query, [CLEANING])[0][0] <= 4  # one pool
 
 

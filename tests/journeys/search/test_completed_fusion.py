@@ -64,7 +64,7 @@ class Stored:
             "nullif(replace(plainto_tsquery('english', %s)::text, '&', '|'), '')::tsquery AS terms) AS t"
         )
         self.words = {(document, chunk): rank for document, chunk, rank in execute(url, ranks, [query])}
-        stored = f"SELECT document_id, chunk_id, embedding::real[] FROM {VECTORS} ORDER BY document_id, chunk_id"  # noqa: S608
+        stored = f"SELECT document_id, chunk_id, embedding::real[] FROM {VECTORS} ORDER BY document_id, chunk_id"
         self.vectors = {row[:2]: np.array(row[2], dtype=np.float64) for row in execute(url, stored)}
 
     @cached_property
@@ -125,7 +125,7 @@ async def test_hybrid_search_equals_its_recomputation(database_url, storage, dis
     options = {"vector_storage": storage, "distance": distance}
     async with with_vectors(database_url, texts(count), vectors=vectors, **options) as retriever:
         # Chunks without a vector: those that only words can find.
-        execute(database_url, f"DELETE FROM {VECTORS} WHERE chunk_id IN ('d012', 'd170', 'd200')")  # noqa: S608
+        execute(database_url, f"DELETE FROM {VECTORS} WHERE chunk_id IN ('d012', 'd170', 'd200')")
         for number, query in enumerate(QUERIES):
             stored, vector = Stored(database_url, query), vectors[-number - 1] + vectors[number]
             ranks = {key[1]: rank for key, rank in stored.words.items()}
@@ -146,7 +146,7 @@ async def test_hybrid_search_equals_its_recomputation(database_url, storage, dis
 async def test_scores_are_complete_whichever_leg_found_a_chunk(database_url, keyword):
     """A search that each leg answers in full has the same scores as one whose legs see little."""
     async with filled(database_url, texts(300), DIMENSIONS, keyword=keyword) as retriever:
-        execute(database_url, f"DELETE FROM {VECTORS} WHERE chunk_id < 'd050'")  # noqa: S608
+        execute(database_url, f"DELETE FROM {VECTORS} WHERE chunk_id < 'd050'")
         # Again and again: what is in memory is asked for in another way.
         for query in QUERIES * 3:
             few = await retriever.search(query, 10, tuning={"candidates": 10})
@@ -230,14 +230,14 @@ async def test_when_the_sample_is_drawn_again(database_url):
     async with with_vectors(database_url, texts(count), vectors=vectors) as retriever:
         drawn = partial(spread_in, database_url, retriever, vectors[0], sample)
         first = await drawn()
-        execute(database_url, f"DELETE FROM {VECTORS} WHERE chunk_id < 'd050'")  # noqa: S608
+        execute(database_url, f"DELETE FROM {VECTORS} WHERE chunk_id < 'd050'")
         # Another client's work is not seen at once; a tenth of the rows written by this one is borne.
         sample.note_written(count // 10)
         assert await drawn() == first
         sample.note_written(1)
         second = await drawn()
         assert second != first
-        execute(database_url, f"DELETE FROM {VECTORS}")  # noqa: S608
+        execute(database_url, f"DELETE FROM {VECTORS}")
         clock.advance(score_calibration.SAMPLE_SECONDS)
         assert await drawn() == second
         clock.advance(1)

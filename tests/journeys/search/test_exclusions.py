@@ -36,8 +36,8 @@ def texts():
 
 TEXTS, APPLES = texts(), {"a": "a secret apple", "b": "an apple"}
 DAMAGES = {
-    "unreadable": f"UPDATE {POSTINGS} SET data = '\\x00'",  # noqa: S608 - constants
-    "emptied": f"DELETE FROM {POSTINGS}",  # noqa: S608 - as above
+    "unreadable": f"UPDATE {POSTINGS} SET data = '\\x00'",
+    "emptied": f"DELETE FROM {POSTINGS}",
     "whole": "SELECT",
 }
 
@@ -56,7 +56,7 @@ def damaged(url, damage):
         connection.execute(f"CREATE TEMPORARY TABLE kept AS TABLE {POSTINGS}")
         connection.execute(DAMAGES[damage])
         yield
-        connection.execute(f"DELETE FROM {POSTINGS}")  # noqa: S608 - a constant
+        connection.execute(f"DELETE FROM {POSTINGS}")
         connection.execute(f"INSERT INTO {POSTINGS} TABLE kept")
 
 

@@ -140,7 +140,7 @@ def test_whatever_happens_in_between_the_best_that_pass_are_found(stored, steps)
             stored.rows = {name: row for name, row in stored.rows.items() if name not in given_[0]}
         elif step == "move":  # by another program
             names, group = given_
-            moved = f"UPDATE {CHUNK} SET metadata = %s WHERE chunk_id = ANY(%s)"  # noqa: S608
+            moved = f"UPDATE {CHUNK} SET metadata = %s WHERE chunk_id = ANY(%s)"
             stored.connection.execute(moved, [Jsonb({"group": group}), names])
             stored.rows |= {name: (group, stored.rows[name][1]) for name in names if name in stored.rows}
         else:
@@ -194,7 +194,7 @@ def without_vector(stored, name):
     """Another program removes a vector for the time of the block."""
     execute = stored.connection.execute
     execute("CREATE TEMPORARY TABLE kept AS TABLE semlex.passing_embedding_1 WITH NO DATA")
-    execute(f"WITH one AS (DELETE FROM {VECTORS} WHERE chunk_id = %s RETURNING *) INSERT INTO kept TABLE one", [name])  # noqa: S608
+    execute(f"WITH one AS (DELETE FROM {VECTORS} WHERE chunk_id = %s RETURNING *) INSERT INTO kept TABLE one", [name])
     yield
     execute(f"INSERT INTO {VECTORS} TABLE kept")
     execute("DROP TABLE kept")
@@ -204,7 +204,7 @@ def test_a_row_that_lies_where_another_one_was_is_noticed(stored, searching):
     """A vector is removed and comes back elsewhere; its old place is taken by that of a chunk that does not pass."""
 
     def places():
-        found = stored.connection.execute(f"SELECT chunk_id, ctid::text FROM {VECTORS} ORDER BY ctid")  # noqa: S608
+        found = stored.connection.execute(f"SELECT chunk_id, ctid::text FROM {VECTORS} ORDER BY ctid")
         return dict(found.fetchall())
 
     stored.connection.execute(f"VACUUM FULL {VECTORS}")
@@ -407,7 +407,7 @@ def test_a_crash_of_the_server_loses_writes_and_what_is_remembered_of_them(open_
         with psycopg.connect(server.url) as lost:
             os.kill(lost.info.backend_pid, signal.SIGKILL)  # as if the session had crashed
             until(lambda: run() not in (before, None), "the server to be back, in another run")
-        held = execute(server.url, f"SELECT chunk_id FROM {CHUNK}")  # noqa: S608
+        held = execute(server.url, f"SELECT chunk_id FROM {CHUNK}")
         for name in set(stored.rows) - {name for (name,) in held}:
             del stored.rows[name]
         for names in (["90", "91"], ["92", "93"]):

@@ -316,7 +316,7 @@ async def test_retrievers_share_one_log(filled_url, bound):
 
 async def test_a_smaller_bound_deletes_in_batches(filled_url):
     values = "gen_random_uuid(), now() - n * interval '1 second', '\\x00', NULL, 'hybrid', false, 1"
-    execute(filled_url, f"INSERT INTO semlex.c_query_log SELECT {values} FROM generate_series(1, 2500) AS n")  # noqa: S608
+    execute(filled_url, f"INSERT INTO semlex.c_query_log SELECT {values} FROM generate_series(1, 2500) AS n")
     async with retriever_of(filled_url, query_log=QueryLogOptions("text", max_rows=5)) as retriever:
         await retriever.search("lion")
     found = rows(filled_url)

@@ -106,7 +106,7 @@ def test_rows_deleted_behind_our_back_are_replaced(database_url, with_index):
     with sync_filled(database_url, numbered(300), "none", vectors=vectors) as retriever:
         if with_index:
             retriever.indexes.create()
-        execute(database_url, f"DELETE FROM {CHUNK} WHERE chunk_id = ANY(%s)", [gone])  # noqa: S608
+        execute(database_url, f"DELETE FROM {CHUNK} WHERE chunk_id = ANY(%s)", [gone])
         assert ids_of(retriever.search(vector=vectors[0], top_k=5)) == expected[:5]
         assert ids_of(retriever.search(vector=vectors[0], top_k=1000)) == expected
         found = ids_of(retriever.search("text", 50, vector=vectors[0]))
@@ -121,7 +121,7 @@ def test_ties_are_ordered_by_key(database_url):
     vector = np.ones(DIMENSIONS, np.float32)
     texts = dict.fromkeys((f"d{n}" for n in random.sample(range(200), 200)), "the same text")
     with sync_filled(database_url, texts, "none", vectors=np.tile(vector, (200, 1))) as retriever:
-        rows = execute(database_url, f"SELECT chunk_id FROM {CHUNK} ORDER BY document_id, chunk_id")  # noqa: S608
+        rows = execute(database_url, f"SELECT chunk_id FROM {CHUNK} ORDER BY document_id, chunk_id")
         expected = [chunk_id for (chunk_id,) in rows]
         for mode, top_k in itertools.product(("vector", "keyword", "hybrid"), (5, 60, 200)):
             assert ids_of(retriever.search("same text", top_k, vector=vector, mode=mode)) == expected[:top_k], mode

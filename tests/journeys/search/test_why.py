@@ -109,7 +109,7 @@ async def test_what_the_filter_or_the_words_of_the_question_leave_out(database_u
 
 async def test_a_chunk_without_a_vector(database_url):
     async with filled(database_url, {f"k{n}": f"key {n}" for n in range(5)} | {"x": "fig"}, 16) as retriever:
-        execute(database_url, f"DELETE FROM {VECTORS} WHERE chunk_id IN ('x', 'k4')")  # noqa: S608 - constants
+        execute(database_url, f"DELETE FROM {VECTORS} WHERE chunk_id IN ('x', 'k4')")
         told = await retriever.why("x", "key")
         assert codes(told) == ["no_vector", "no_shared_word"]
         assert told.reasons[0].remedy == "semlex models fill --collection default_collection"

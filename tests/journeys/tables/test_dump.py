@@ -44,7 +44,7 @@ def contents(url, collection):
     rows = dict.fromkeys(TABLES, "to_jsonb(t) - 'keyword_id' - 'previous_id'")
     rows["embedding_1"] = "jsonb_build_array(document_id, chunk_id, public.vector_send(embedding::public.vector))"
     return {
-        table: execute(url, f"SELECT {row} AS row FROM semlex.{collection}_{table} AS t ORDER BY row")  # noqa: S608
+        table: execute(url, f"SELECT {row} AS row FROM semlex.{collection}_{table} AS t ORDER BY row")
         for table, row in rows.items()
     }
 

@@ -239,8 +239,8 @@ def postings(twin):
     run, listed = twin.table.connection.execute, "SELECT tablename FROM pg_tables WHERE tablename ~ %s ORDER BY 1"
     names = run(listed, [f"^{twin.collection}_(segment|posting|tombstone|manifest)"]).fetchall()
     assert names
-    queries = [f"SELECT t::text FROM semlex.{name} AS t ORDER BY 1" for (name,) in names]  # noqa: S608
-    queries.append(f"SELECT chunk_id, keyword_id FROM semlex.{twin.collection}_chunk ORDER BY 1")  # noqa: S608
+    queries = [f"SELECT t::text FROM semlex.{name} AS t ORDER BY 1" for (name,) in names]
+    queries.append(f"SELECT chunk_id, keyword_id FROM semlex.{twin.collection}_chunk ORDER BY 1")
     return [run(query).fetchall() for query in queries]
 
 
@@ -433,7 +433,7 @@ def test_rows_that_cannot_be_stored_keep_no_other_waiting(database_url, monkeypa
         run_sql("ALTER TABLE shop.articles ADD COLUMN raw json")
         for number in range(20):
             twin.insert(number, 2)
-        run_sql(f"UPDATE shop.articles SET raw = {nul} WHERE title = 'title 3'")  # noqa: S608
+        run_sql(f"UPDATE shop.articles SET raw = {nul} WHERE title = 'title 3'")
         twin.update(5, body="long " * 500)
         twin.update(7, body="poison")
         run_sql("INSERT INTO shop.articles (id, title) VALUES (%s, 'long key')", ["k" * 600])
@@ -458,7 +458,7 @@ def test_rows_that_cannot_be_stored_keep_no_other_waiting(database_url, monkeypa
         assert checked(twin, store, sync(store)) == (0, 0, 0, 0, 0)
         assert list(store.tables.followed()[0].problems) == []
         # Of a stored row that cannot be read any more, the last text stays.
-        run_sql(f"UPDATE shop.articles SET raw = {nul} WHERE title IN ('title 3', 'title 4')")  # noqa: S608
+        run_sql(f"UPDATE shop.articles SET raw = {nul} WHERE title IN ('title 3', 'title 4')")
         twin.update(6, body=twin.body(2))
         assert counts(sync(store)) == (0, 1, 0, 0, 2)
         twin.insert(40, 2)

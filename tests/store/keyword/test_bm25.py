@@ -308,7 +308,7 @@ async def test_words_that_a_wide_filter_leaves_out_are_sought_among_what_passes(
         # The keyword index does not show that: texts stay as they are.
         kinds[:] = ["wanted" if text.startswith("cat cat") else kind for text, kind in zip(words, kinds, strict=True)]
         wanted = """metadata = '{"kind": "wanted"}' WHERE chunk_text LIKE 'cat cat%'"""
-        execute(database_url, f"UPDATE semlex.words_chunk SET {wanted}")  # noqa: S608
+        execute(database_url, f"UPDATE semlex.words_chunk SET {wanted}")
         await check("cat")
         states = []
         for statement in ("SELECT 1", "CREATE TABLE semlex.another ()"):

@@ -299,7 +299,7 @@ mixed = partial(many, languages=(None, "spanish", "german"))
 
 def generations(url):
     tables = "(SELECT generation FROM semlex.words_segment UNION SELECT generation FROM semlex.words_tombstone)"
-    return [number for (number,) in execute(url, f"SELECT generation FROM {tables} AS t ORDER BY 1")]  # noqa: S608
+    return [number for (number,) in execute(url, f"SELECT generation FROM {tables} AS t ORDER BY 1")]
 
 
 def between(monkeypatch, work):

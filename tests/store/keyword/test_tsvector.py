@@ -23,7 +23,7 @@ async def test_scores_are_those_of_the_server(database_url, keyword, function):
         hits = await retriever.search("cat dog", mode="keyword", top_k=10)
     expected = execute(
         database_url,
-        f"SELECT chunk_id, {function}(to_tsvector('english', chunk_text), 'cat | dog'::tsquery, 1) AS score "  # noqa: S608 - one of two names
+        f"SELECT chunk_id, {function}(to_tsvector('english', chunk_text), 'cat | dog'::tsquery, 1) AS score "
         "FROM semlex.words_chunk WHERE to_tsvector('english', chunk_text) @@ 'cat | dog'::tsquery "
         "ORDER BY score DESC, document_id, chunk_id",
     )
