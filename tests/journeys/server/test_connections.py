@@ -6,9 +6,11 @@ import json
 import socket
 from contextlib import closing, suppress
 from itertools import product
+from unittest.mock import ANY
 
 import pytest
 
+from semlex.server import connections
 from semlex.server.options import ServeOptions
 from semlex.server.state import LOOK_SECONDS
 from tests.journeys.server.test_limits import head, status_of
@@ -172,3 +174,29 @@ async def test_bodies_in_progress_have_a_longest_sum_and_each_caller_a_share(fil
         await eventually(lambda: served.state.metrics.in_flight == 0)
         for token in (ann, bob, eve):  # what has ended is no longer counted
             assert (await ask(token, 1_000)).status_code == 200
+
+
+@pytest.mark.parametrize("ends", [True, False])
+async def test_a_server_that_retires_serves_open_connections_until_they_end_or_its_time_is_over(filled, ends):
+    clock, get = ManualClock(), b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    async with (
+        on_a_port(filled, clock=clock, stop_seconds=60) as served,
+        served.connection(get) as (reader, writer),
+        served.connection() as (_, other),
+    ):
+        assert (await answer_of(reader))[0] == 200
+        await eventually(lambda: len(served.connections) == 2)
+        served.server.retire()
+        await clock.eventually_waited(connections.LOOK_SECONDS)
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection(*served.address)
+        writer.write(get)
+        assert (await answer_of(reader), await reader.read()) == ((200, ANY), b"")  # its last answer
+        clock.advance(connections.LOOK_SECONDS)
+        await clock.eventually_waited(connections.LOOK_SECONDS)
+        assert not served.server.should_exit
+        if ends:
+            other.close()
+            await eventually(lambda: not served.connections)
+        clock.advance(connections.LOOK_SECONDS if ends else 60)
+        await eventually(lambda: served.server.should_exit)
