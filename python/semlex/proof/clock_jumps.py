@@ -80,8 +80,8 @@ class ClockJumps(Scenario):
             self._disturb(connection)
             until(lambda: self._states(connection) <= ENDED, "the end of all jobs after jumps of the clock")
             until(self._articles.is_in_step, "a collection in step with its table after jumps of the clock")
-            left = self._states(connection) - {"done"}
-        expect(not left, "lost", f"jobs that are not done: {sorted(left)}")
+            states = self._states(connection)
+        expect(states == {"done"}, "lost", f"jobs that are not done: {sorted(states)}")
         self._articles.check(complete=True)
         self.check_texts(self._url)
         return Tries(kills=1)

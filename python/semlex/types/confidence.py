@@ -70,7 +70,7 @@ class ConfidenceCurve:
         return 1 / (1 + math.exp(-min(max(logit, -_MOST_LOGIT), _MOST_LOGIT)))
 
     def similarity(self, probability: float) -> float | None:
-        """Return the minimum cosine of hits with at least this probability, 0 to 1; None if none reaches it."""
+        """Return the minimum cosine of hits with at least this probability (above 0, below 1); None if none has it."""
         if not 0 < probability < 1:
             raise ConfigurationError(f"the probability must be above 0 and below 1; got {probability!r}")
         if self.probability(1.0) < probability:

@@ -101,7 +101,7 @@ async def test_an_answer_is_streamed_sentence_by_sentence(filled):
         whole = (await served.post("/query", {**body, "stream": False})).json()
         answers = [await served.post("/v1/answer", body) for _ in range(5)]
         assert (await served.post("/v1/search", {"query": "key"})).status_code == 200
-        assert served.state.metrics.refused == {}  # who has read the whole stream is no client that left
+        assert served.state.metrics.refused == {}  # reading a whole stream is not counted as leaving
     for answer in answers:
         assert answer.headers["content-type"].startswith("text/event-stream")
         events = [block.split("\n") for block in answer.text.strip().split("\n\n")]

@@ -1,4 +1,4 @@
-"""A process for tests: a user of the server of a folder, which says what runs there and does as it is told."""
+"""A process for tests that uses the server of a folder, reports which server runs there, and obeys commands."""
 
 import os  # noqa: F401 - for its orders
 import sys

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,7 +73,7 @@ def plan_places(
         elif source not in (None, name):
             raise ConfigurationError(
                 f"{real} lies in the folder of the source {name!r} ({known[name]}): "
-                f"leave out --source {source} (source=)"
+                f"leave out --source {shlex.quote(source)} (source=)"
             )
         places.append(Place(real, known[name], name))
     return places, missing
