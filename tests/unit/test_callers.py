@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from semlex.clock import Clock
 from semlex.errors import ConfigurationError, ConnectionFailedError, WorkAbandonedError
-from semlex.ingest.overlap import BatchWrites, ahead
+from semlex.ingest.batches import BatchWrites, ahead
 from semlex.models.local.fair_lock import FairLock
 from semlex.retriever.synchronous import LoopRunner, LoopThread
 from semlex.store.postgres.pool import ConnectionQueue

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
 
     from semlex.diagnostics.doctor import ModelExamination
-    from semlex.diagnostics.tuning import Advice
+    from semlex.diagnostics.server_settings import Advice
     from semlex.store.postgres.connection import Connection, Pooling
 
 

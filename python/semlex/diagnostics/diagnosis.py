@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from semlex.diagnostics.checks import CHECKS, ModelFacts, Results, Subject, findings_of_pooling, findings_of_settings
-from semlex.diagnostics.tuning import examine_settings
+from semlex.diagnostics.server_settings import examine_settings
 from semlex.errors import (
     CollectionNotFoundError,
     ConnectionFailedError,

@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from semlex.diagnostics.tuning import Advice, examine_settings
+from semlex.diagnostics.server_settings import Advice, examine_settings
 from semlex.embedding.registry import choose_embedder
 from semlex.errors import ModelError, SemlexError
 from semlex.models.files import ModelFolder, find_cached, find_model, leads_to_onnx

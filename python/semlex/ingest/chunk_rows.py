@@ -10,10 +10,10 @@ from uuid import UUID
 
 from semlex import _core
 from semlex.errors import DuplicateError
+from semlex.ingest.batches import in_parts
 from semlex.ingest.document_chunks import RULES_VERSION, Chunk, Reading, cut_file
 from semlex.ingest.files.discovery import FileProblem, FoundFile, read_file
 from semlex.ingest.loaders.base import LoadError, is_left_out
-from semlex.ingest.overlap import in_parts
 from semlex.store.descriptions import TEXT_HASH_BYTES, stored_lines, without_line
 from semlex.store.query.chunk_keys import chunk_keys, indexed_chunk_id, indexed_document_id, indexed_keys
 from semlex.store.write.chunk_batch import COLUMN_NAMES, PART_ROWS, ChunkBatch

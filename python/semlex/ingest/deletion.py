@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from semlex.errors import ConfigurationError
+from semlex.ingest.batches import in_parts
 from semlex.ingest.files.roots import holds_anything
 from semlex.ingest.files.roots import vanished as vanished_files
-from semlex.ingest.overlap import in_parts
 from semlex.store.query.chunk_keys import keys_of
 from semlex.store.write import sources as stored_sources
 from semlex.store.write.deletes import BATCH_DOCUMENTS, Selection, documents_named, documents_that_pass

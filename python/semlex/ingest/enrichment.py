@@ -24,8 +24,8 @@ from semlex.chat import (
     visible,
 )
 from semlex.errors import ConfigurationError, EmbeddingsMissingError, ModelError, WorkAbandonedError, failure_reason
+from semlex.ingest.batches import ahead
 from semlex.ingest.chunk_rows import embedded_text, text_hashes
-from semlex.ingest.overlap import ahead
 from semlex.ingest.progress import EnrichmentEstimate, EnrichmentReport, Progress, show_progress
 from semlex.store.descriptions import (
     ChunkWithoutLine,

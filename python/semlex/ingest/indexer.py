@@ -17,11 +17,11 @@ from semlex.errors import (
     SemlexError,
     StoreError,
 )
+from semlex.ingest.batches import WRITES_AT_ONCE, BatchWrites, in_parts
 from semlex.ingest.chunk_rows import DocumentRows, embedded_text, keep_lines, unrepeated
 from semlex.ingest.document_chunks import Chunker
 from semlex.ingest.embed import DocumentVectors, are_of_length_1, default_storage, given_version
 from semlex.ingest.given_documents import GivenDocuments, check_on_duplicate
-from semlex.ingest.overlap import WRITES_AT_ONCE, BatchWrites, in_parts
 from semlex.ingest.progress import DeleteReport, Progress, show_progress
 from semlex.store.descriptions import stored_lines
 from semlex.store.embedding_versions import check_stands, lacking_writes, note_complete, write_embeddings

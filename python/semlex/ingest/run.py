@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from uuid import UUID
 
 from semlex.errors import ConfigurationError
+from semlex.ingest.batches import ahead, in_parts
 from semlex.ingest.chunk_rows import PreparedFile, SkippedFile, UnchangedFile, prepare_file
 from semlex.ingest.document_chunks import Chunker, Reading
 from semlex.ingest.files.discovery import FileProblem, FoundFile, find_document, list_files, read_file
@@ -23,7 +24,6 @@ from semlex.ingest.files.selection import Selection, kind_of
 from semlex.ingest.indexer import Indexer, RunChunker, RunLog
 from semlex.ingest.loaders.base import FileBytes, LoadOptions, MetadataExtraction
 from semlex.ingest.loaders.registry import loaders
-from semlex.ingest.overlap import ahead, in_parts
 from semlex.ingest.progress import IndexReport, Progress, show_progress
 from semlex.store.descriptions import has_line
 from semlex.store.query.chunk_keys import indexed_document_id

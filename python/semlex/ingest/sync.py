@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from semlex.errors import ConfigurationError, StoreError
+from semlex.ingest.batches import in_parts
 from semlex.ingest.chunk_rows import new_state
 from semlex.ingest.files.discovery import FileProblem, FoundFile, read_file
 from semlex.ingest.files.roots import Place, holds_anything, is_below, lineage, vanished
 from semlex.ingest.loaders.base import FileBytes, LoadError, LoadOptions
 from semlex.ingest.loaders.registry import load, loader_of
-from semlex.ingest.overlap import in_parts
 from semlex.ingest.progress import DocumentName, MovedDocument, SyncCounts, SyncPlan, SyncReport
 from semlex.ingest.run import FileRun, OpenSources, known_sources, open_sources
 from semlex.store.query.chunk_keys import indexed_document_id

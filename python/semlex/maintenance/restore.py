@@ -13,8 +13,8 @@ from uuid import UUID, uuid4
 import numpy as np
 
 from semlex.errors import ConfigurationError, DumpError, SemlexError, ValidationError
+from semlex.ingest.batches import ahead
 from semlex.ingest.bulk.sources import arrow
-from semlex.ingest.overlap import ahead
 from semlex.ingest.progress import Progress, show_progress
 from semlex.maintenance.dump import Manifest, TransferReport, table_parts, transfer_report
 from semlex.store.embedding_versions import ensure_embedding_version, store_calibration

@@ -8,7 +8,7 @@ import numpy as np
 from psycopg import sql
 
 from semlex.store.embedding_versions import note_lacking, stored_versions, write_embeddings
-from semlex.store.postgres.settings import fetch_rows, fetch_value
+from semlex.store.postgres.rows import fetch_rows, fetch_value
 from semlex.store.query.leg import Key, key_arrays
 from semlex.store.write.documents import FIRST_KEY, begin_write, share_documents
 

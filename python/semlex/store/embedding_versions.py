@@ -13,7 +13,8 @@ from psycopg.types.json import Jsonb
 from semlex import _core
 from semlex.errors import ConfigurationError, ModelMismatchError, StoreError
 from semlex.store.jobs import NewJob, store_job
-from semlex.store.postgres.settings import fetch_row, fetch_rows, fetch_value, server_time, set_local
+from semlex.store.postgres.rows import fetch_row, fetch_rows, fetch_value
+from semlex.store.postgres.settings import server_time, set_local
 from semlex.store.schema.collection import MAX_DIMENSIONS, CollectionInfo, EmbeddingVersion, Versions, for_model
 from semlex.store.schema.locks import SETUP_LOCK, gone, hold_collection, lock_briefly
 from semlex.store.schema.names import Names, insertion

@@ -14,7 +14,8 @@ from semlex.store.followed.source import NO_TEXT
 from semlex.store.postgres.addresses import describe_connection
 from semlex.store.postgres.connection import Connection, closed_inside_copy, own_connection, plain_cursors
 from semlex.store.postgres.errors import translate
-from semlex.store.postgres.settings import fetch_rows, fetch_value, only_row, set_local
+from semlex.store.postgres.rows import fetch_rows, fetch_value, only_row
+from semlex.store.postgres.settings import set_local
 from semlex.store.postgres.snapshot import open_snapshot
 from semlex.store.schema.locks import shortened
 from semlex.store.tables import RowPart, copy_parts

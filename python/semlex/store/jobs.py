@@ -16,7 +16,8 @@ from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from semlex.errors import ConfigurationError, LeaseLostError, PrivilegeError
-from semlex.store.postgres.settings import fetch_row, fetch_rows, only_row, server_time
+from semlex.store.postgres.rows import fetch_row, fetch_rows, only_row
+from semlex.store.postgres.settings import server_time
 from semlex.store.schema import migrations
 from semlex.store.schema.names import has_table, insertion
 from semlex.store.schema.registry import migrate_registry, registry_version

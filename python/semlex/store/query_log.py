@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
 
-from semlex.store.postgres.settings import fetch_rows, fetch_value, only_row, set_local
+from semlex.store.postgres.rows import fetch_rows, fetch_value, only_row
+from semlex.store.postgres.settings import set_local
 from semlex.store.schema.locks import check_present
 from semlex.types.query_log import LoggedQuery, QueryLogSummary
 

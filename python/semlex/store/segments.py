@@ -11,7 +11,7 @@ from psycopg import AsyncCursor, sql
 
 from semlex import _core
 from semlex.errors import DamagedSegmentError
-from semlex.store.postgres.settings import fetch_rows, fetch_value
+from semlex.store.postgres.rows import fetch_rows, fetch_value
 from semlex.store.schema.locks import gone
 from semlex.store.write.copy import ids_of, joined
 

@@ -14,7 +14,8 @@ from psycopg import sql
 from psycopg.errors import error_from_result
 
 from semlex import _core
-from semlex.store.postgres.settings import only_row, set_local
+from semlex.store.postgres.rows import only_row
+from semlex.store.postgres.settings import set_local
 from semlex.store.write.chunk_batch import COLUMNS
 from semlex.store.write.copy import HEADER, TRAILER, copy_rows
 from semlex.store.write.documents import DOCUMENT_COLUMNS, TIMES, LogEntry, column_types

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from psycopg.conninfo import conninfo_to_dict
 
 from semlex.diagnostics.doctor import examine_server
-from semlex.diagnostics.tuning import NAMES, Machine, advise
+from semlex.diagnostics.server_settings import NAMES, Machine, advise
 from semlex.retriever.synchronous import SyncClient
 from semlex.store.postgres.embedded.server import server_memory, settings_of
 from semlex.store.postgres.server_info import ServerSetting

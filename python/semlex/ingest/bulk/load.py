@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from semlex.errors import ConfigurationError, DuplicateError, FieldError, SemlexError, ValidationError
+from semlex.ingest.batches import WRITES_AT_ONCE, BatchWrites, ahead
 from semlex.ingest.bulk.row_batch import RowBatch, RowFields, checked_fields, unequal
 from semlex.ingest.bulk.sources import joined_batches, opened_sources
 from semlex.ingest.given_documents import NO_METADATA, SHOWN_ID_CHARACTERS, GivenDocuments, check_on_duplicate
-from semlex.ingest.overlap import WRITES_AT_ONCE, BatchWrites, ahead
 from semlex.ingest.progress import MAX_KEYS, MAX_PROBLEMS, Progress, TableImport, show_progress
 from semlex.store.foreign_tables import (
     LAYOUTS,

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from semlex.errors import ConfigurationError, StoreError
+from semlex.ingest.batches import in_parts
 from semlex.ingest.followed.rows import REPEATED, combined
-from semlex.ingest.overlap import in_parts
 from semlex.store.followed.compare import ComparedTable, Differences, Part, is_of_row
 from semlex.store.followed.queue import Change, ChangeQueue, FailedRow
 

@@ -21,12 +21,12 @@ from semlex.errors import (
     StoreError,
     ValidationError,
 )
+from semlex.ingest.batches import WRITES_AT_ONCE, BatchWrites, ahead, in_parts
 from semlex.ingest.followed.changed_rows import RowComparison, RunNotes
 from semlex.ingest.followed.rows import RowBatch, RowSplitter
 from semlex.ingest.followed.writes import RowWrites, StoppedError
 from semlex.ingest.indexer import Indexer, RunChunker, RunLog
 from semlex.ingest.loaders.registry import loaders
-from semlex.ingest.overlap import WRITES_AT_ONCE, BatchWrites, ahead, in_parts
 from semlex.ingest.progress import Progress, show_progress
 from semlex.store.followed.compare import ComparedTable, Differences
 from semlex.store.followed.definitions import RunEnd, StoredTable, read_tables, write_run

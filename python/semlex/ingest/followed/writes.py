@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from semlex import _core
 from semlex.errors import FieldError, StoreError
+from semlex.ingest.batches import in_parts
 from semlex.ingest.followed.rows import RowBatch, combined
-from semlex.ingest.overlap import in_parts
 from semlex.store.followed.compare import ComparedTable, RowMetadata, RowState, is_of_row, refresh_metadata
 from semlex.store.followed.definitions import StoredTable, hold_table
 from semlex.store.followed.queue import SHOWN_PROBLEMS, Change, ChangeQueue, FailedRow

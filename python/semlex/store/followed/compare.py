@@ -19,7 +19,8 @@ from psycopg import sql
 from semlex.store.followed.connection import fix_formatting, formatted, source_address, source_connection
 from semlex.store.followed.source import SourceTable, document_id, find_source
 from semlex.store.postgres.errors import translate
-from semlex.store.postgres.settings import READ_SETTINGS, fetch_rows, set_local
+from semlex.store.postgres.rows import fetch_rows
+from semlex.store.postgres.settings import READ_SETTINGS, set_local
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence

@@ -10,7 +10,7 @@ from psycopg.types.json import Jsonb
 
 from semlex.errors import ConfigurationError
 from semlex.store.followed.queue import LONGEST_WAIT, ChangeQueue
-from semlex.store.postgres.settings import fetch_row, fetch_rows, fetch_value
+from semlex.store.postgres.rows import fetch_row, fetch_rows, fetch_value
 from semlex.store.schema.locks import hold_collection
 from semlex.store.write.sources import OF_TABLES, is_present
 from semlex.types.followed import FollowedStatus, FollowedTable, TableSync, stored_definition

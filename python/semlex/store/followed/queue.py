@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from psycopg import sql
 
 from semlex.store.jobs import storable
-from semlex.store.postgres.settings import fetch_rows, only_row
+from semlex.store.postgres.rows import fetch_rows, only_row
 from semlex.types.followed import RowProblem
 
 if TYPE_CHECKING:

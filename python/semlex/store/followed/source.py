@@ -14,7 +14,7 @@ from psycopg import sql
 from semlex.errors import ConfigurationError, PrivilegeError
 from semlex.store.postgres.addresses import describe_connection
 from semlex.store.postgres.roles import quoted
-from semlex.store.postgres.settings import fetch_row, fetch_rows
+from semlex.store.postgres.rows import fetch_row, fetch_rows
 from semlex.store.query.chunk_keys import indexed_document_id
 
 if TYPE_CHECKING:

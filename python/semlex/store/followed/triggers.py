@@ -14,7 +14,7 @@ from semlex.errors import ConfigurationError, PrivilegeError, StoreError
 from semlex.store.followed.definitions import StoredTable, is_as_read
 from semlex.store.followed.source import SourceTable, literal
 from semlex.store.postgres.errors import LOCK_NOT_AVAILABLE
-from semlex.store.postgres.settings import fetch_row, fetch_rows, fetch_value
+from semlex.store.postgres.rows import fetch_row, fetch_rows, fetch_value
 from semlex.store.schema.locks import LOCK_TIMEOUT, SETUP_LOCK, TABLE_SECONDS, between_writes, lock_briefly
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from semlex.clock import SYSTEM, Clock
 from semlex.errors import ConfigurationError
 from semlex.store.indexes.catalog import MAX_INDEXED_DIMENSIONS, built_to_their_end, read_vector_indexes, value_for
 from semlex.store.indexes.options import HnswIndex, NoIndex, VectorIndex, default_lists, kind_of
-from semlex.store.postgres.settings import fetch_value
+from semlex.store.postgres.rows import fetch_value
 from semlex.store.query.filters import text_hash
 from semlex.store.schema.names import TableIndex
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from psycopg import sql
 
 from semlex.store.indexes.options import HnswIndex, IvfflatIndex, default_lists
+from semlex.store.postgres.rows import only_row
 from semlex.store.postgres.server_info import machine_memory
-from semlex.store.postgres.settings import only_row
 from semlex.store.schema.names import oid_of, stored_in
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from psycopg import sql
 
 from semlex.store.indexes.catalog import searched_tables
-from semlex.store.postgres.settings import only_row, set_for_session
+from semlex.store.postgres.rows import only_row
+from semlex.store.postgres.settings import set_for_session
 from semlex.store.schema.locks import between_searches, lock_briefly
 from semlex.store.schema.names import Names, TableIndex, oid_of
 

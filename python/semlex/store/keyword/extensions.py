@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from semlex.errors import UnsupportedServerError
 from semlex.store.keyword.base import MAX_TERMS, terms_cut
-from semlex.store.postgres.settings import only_row
+from semlex.store.postgres.rows import only_row
 from semlex.store.query.leg import PlainKeywordLeg
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from psycopg.abc import RV, PQGen
 from psycopg.waiting import READY_R, READY_W, WAIT_R, WAIT_W
 
 from semlex.errors import ConnectionFailedError
-from semlex.store.postgres.settings import fetch_value, read_times_as_utc
+from semlex.store.postgres.rows import fetch_value, read_times_as_utc
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator

@@ -14,7 +14,7 @@ from semlex.errors import ConfigurationError, ConnectionFailedError, ModelMismat
 from semlex.store.postgres.addresses import describe
 from semlex.store.postgres.connection import Connection, own_connection
 from semlex.store.postgres.database import Database
-from semlex.store.postgres.settings import only_row
+from semlex.store.postgres.rows import only_row
 from semlex.types.results import ReadServer
 
 if TYPE_CHECKING:

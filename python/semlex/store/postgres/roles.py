@@ -11,7 +11,7 @@ import psycopg
 from psycopg import sql
 
 from semlex.errors import ConfigurationError, PrivilegeError, StoreError
-from semlex.store.postgres.settings import only_row
+from semlex.store.postgres.rows import only_row
 from semlex.store.schema.names import JOB_TABLE, REGISTRY_TABLES
 from semlex.validation import check_parameters, text_errors
 

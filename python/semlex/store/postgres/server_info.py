@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from psycopg import sql
 
 from semlex.errors import UnsupportedServerError
-from semlex.store.postgres.settings import fetch_rows, fetch_value, only_row
+from semlex.store.postgres.rows import fetch_rows, fetch_value, only_row
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

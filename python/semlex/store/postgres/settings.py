@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import psycopg
 from psycopg import IsolationLevel, sql
-from psycopg.adapt import Loader
-from psycopg.pq import Format
 
 from semlex.errors import UnsupportedServerError
+from semlex.store.postgres.rows import fetch_value, only_row
 
 if TYPE_CHECKING:
-    from psycopg.abc import Params
-    from psycopg.abc import QueryNoTemplate as Query
+    from datetime import datetime
 
     from semlex.store.postgres.connection import Connection
 
@@ -39,10 +35,6 @@ READ_SETTINGS = SETTINGS | {"jit": "off", "plan_cache_mode": "force_custom_plan"
 # Parameters of the connection by which the driver encodes values, and what they must be.
 _TRACKED = {b"client_encoding": (b"UTF8", b"UTF-8"), b"standard_conforming_strings": (b"on",)}
 LOCK_TIMEOUT_SECONDS = 60
-TIMESTAMPTZ = psycopg.postgres.types["timestamptz"].oid
-EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
-FIRST_TIME = datetime.min.replace(tzinfo=UTC)
-LAST_TIME = datetime.max.replace(tzinfo=UTC)
 
 
 def check_encoding(connection: Connection) -> None:
@@ -143,58 +135,3 @@ def _write_settings(role: str | None) -> bytes:
         "THEN pg_catalog.set_config('tcp_user_timeout', '60s', true) END"
     )
     return statement.format(calls, _calls(_KEEPALIVES), sql.Literal(f"{LOCK_TIMEOUT_SECONDS}s")).as_bytes()
-
-
-class _UtcLoader(Loader):
-    """Reads timestamptz as UTC, whatever the session's zone; clamps times beyond Python's range of years."""
-
-    # The driver converts times to the session's zone, where one row near the end of the range fails the whole answer.
-
-    format = Format.BINARY
-
-    def load(self, data: Any) -> datetime:
-        microseconds = int.from_bytes(data, "big", signed=True)
-        try:
-            return EPOCH + timedelta(microseconds=microseconds)
-        except OverflowError:
-            return FIRST_TIME if microseconds < 0 else LAST_TIME
-
-
-def read_times_as_utc(connection: Connection) -> None:
-    """Read all binary times as UTC on a connection of semlex's pool."""
-    connection.adapters.register_loader("timestamptz", _UtcLoader)
-
-
-def cursor_with_times(connection: Connection) -> psycopg.AsyncCursor[Any]:
-    """Return a cursor whose times are UTC."""
-    cursor = connection.cursor(binary=True)
-    if connection.adapters.get_loader(TIMESTAMPTZ, Format.BINARY) is not _UtcLoader:  # the user's own connection
-        cursor.adapters.register_loader(TIMESTAMPTZ, _UtcLoader)
-    return cursor
-
-
-# The results are binary: the portal keeps its snapshot until the next statement (see `indexes.build.is_alone`).
-async def fetch_rows(connection: Connection, statement: Query, values: Params | None = None) -> list[Any]:
-    """Run a statement and return its rows as tuples; times are UTC."""
-    cursor = await cursor_with_times(connection).execute(statement, values)
-    return await cursor.fetchall()
-
-
-async def fetch_row(connection: Connection, statement: Query, values: Params | None = None) -> tuple[Any, ...] | None:
-    """Run a statement and return its first row, or None if it returns no row; times are UTC."""
-    cursor = await cursor_with_times(connection).execute(statement, values)
-    row: tuple[Any, ...] | None = await cursor.fetchone()
-    return row
-
-
-async def fetch_value(connection: Connection, statement: Query, values: Params | None = None) -> Any:
-    """Run a statement and return the first value of its first row, or None if it returns no row; times are UTC."""
-    row = await fetch_row(connection, statement, values)
-    return None if row is None else row[0]
-
-
-async def only_row(connection: Connection, statement: Query, values: Params | None = None) -> tuple[Any, ...]:
-    """Return the row of a statement that always returns exactly one; times are UTC."""
-    row: tuple[Any, ...]
-    (row,) = await fetch_rows(connection, statement, values)
-    return row

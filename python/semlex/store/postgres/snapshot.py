@@ -15,11 +15,11 @@ import psycopg
 from psycopg.pq import PipelineStatus, TransactionStatus
 
 from semlex.store.postgres.pool import is_prepared
+from semlex.store.postgres.rows import cursor_with_times
 from semlex.store.postgres.settings import (
     READ_SETTINGS,
     asking_calls,
     begin_writing,
-    cursor_with_times,
     knows_settings,
     of_role,
     set_local,

@@ -15,7 +15,7 @@ from psycopg import AsyncCursor, sql
 from semlex import _core
 from semlex.store.descriptions import without_line
 from semlex.store.keyword.base import MAX_TERMS
-from semlex.store.postgres.settings import cursor_with_times, fetch_value
+from semlex.store.postgres.rows import cursor_with_times, fetch_value
 from semlex.store.query.chunk_keys import chunk_keys, indexed_keys, is_indexed, keys_of
 from semlex.store.query.filters import Filter, with_rows
 from semlex.store.query.leg import GIVEN_KEYS, BestRows, Key, Statement, key_arrays

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from psycopg import sql
 
 from semlex.errors import ConfigurationError
-from semlex.store.postgres.settings import cursor_with_times
+from semlex.store.postgres.rows import cursor_with_times
 from semlex.store.query.chunk_keys import keys_of
 from semlex.store.query.filters import is_of_document
 from semlex.store.query.leg import GIVEN_KEYS, Key, key_arrays

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from psycopg import sql
 
 from semlex.filters.fields import OWN, ROW
-from semlex.store.postgres.settings import cursor_with_times
+from semlex.store.postgres.rows import cursor_with_times
 from semlex.store.query.filters import OWN_COLUMNS, Filter
 from semlex.store.query.leg import GIVEN_KEYS, NUMBERED_KEYS, Key, Statement, key_arrays
 from semlex.store.query.rows import live_row, read_live_tables, seen_row

@@ -12,7 +12,7 @@ from psycopg import sql
 from semlex.filters.fields import MAX_PATH_PARTS, OWN, Field
 from semlex.filters.tree import OPERATORS
 from semlex.store.indexes.field_indexes import read_field_indexes
-from semlex.store.postgres.settings import fetch_value, only_row
+from semlex.store.postgres.rows import fetch_value, only_row
 from semlex.store.query.filters import ELEMENTS, OWN_COLUMNS, Filter, constant_path, parse_filters, value_at
 from semlex.store.query.leg import GIVEN_KEYS, Key, key_arrays
 from semlex.store.query.selection import sampled_chunks

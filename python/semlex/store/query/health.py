@@ -14,8 +14,9 @@ from psycopg import sql
 from semlex.clock import SYSTEM
 from semlex.store import embedding_versions
 from semlex.store.indexes.field_indexes import is_of_field
+from semlex.store.postgres.rows import fetch_value, only_row
 from semlex.store.postgres.server_info import SAFE_PGVECTOR, ServerInfo
-from semlex.store.postgres.settings import fetch_value, only_row, set_local
+from semlex.store.postgres.settings import set_local
 from semlex.store.query.filters import parse_filters
 from semlex.store.query.score_calibration import sample_vectors
 from semlex.store.query.statistics import SMALL_BYTES, is_orphaned

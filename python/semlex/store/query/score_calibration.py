@@ -12,7 +12,7 @@ import numpy as np
 from psycopg import sql
 
 from semlex.clock import SYSTEM, Clock
-from semlex.store.postgres.settings import only_row
+from semlex.store.postgres.rows import only_row
 from semlex.store.query.leg import GIVEN_KEYS
 from semlex.store.schema.names import oid_of, stored_in
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
 
-from semlex.store.postgres.settings import fetch_value, only_row
+from semlex.store.postgres.rows import fetch_value, only_row
 from semlex.store.schema.names import Names, oid_of, stored_in
 from semlex.store.write.sources import is_present
 

@@ -10,7 +10,8 @@ from psycopg import sql
 from semlex.store.followed.definitions import delete_tables
 from semlex.store.followed.triggers import remove_triggers
 from semlex.store.jobs import CANCELLING, job_table
-from semlex.store.postgres.settings import fetch_row, fetch_rows, server_time, set_local
+from semlex.store.postgres.rows import fetch_row, fetch_rows
+from semlex.store.postgres.settings import server_time, set_local
 from semlex.store.query.health import TABLES
 from semlex.store.schema.locks import LOCK_TIMEOUT, SETUP_LOCK, between_searches, lock_briefly
 from semlex.store.schema.migrations import collection_origin

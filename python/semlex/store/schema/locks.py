@@ -16,7 +16,8 @@ from psycopg.pq import ExecStatus
 
 from semlex.errors import CollectionDroppedError, CollectionNotFoundError, StoreError
 from semlex.store.postgres.errors import LOCK_NOT_AVAILABLE
-from semlex.store.postgres.settings import fetch_row, fetch_rows, set_local
+from semlex.store.postgres.rows import fetch_row, fetch_rows
+from semlex.store.postgres.settings import set_local
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

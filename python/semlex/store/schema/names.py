@@ -9,7 +9,7 @@ from psycopg import sql
 
 from semlex import _core
 from semlex.errors import ConfigurationError, FieldError, ValidationError
-from semlex.store.postgres.settings import fetch_value
+from semlex.store.postgres.rows import fetch_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

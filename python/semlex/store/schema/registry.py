@@ -17,8 +17,9 @@ from semlex.store.keyword.extensions import read_extension
 from semlex.store.keyword.registry import keyword_engine
 from semlex.store.postgres.errors import translate
 from semlex.store.postgres.roles import rights_to_create
+from semlex.store.postgres.rows import fetch_row, fetch_rows, fetch_value
 from semlex.store.postgres.server_info import read_server_info
-from semlex.store.postgres.settings import fetch_row, fetch_rows, fetch_value, set_local
+from semlex.store.postgres.settings import set_local
 from semlex.store.schema import migrations
 from semlex.store.schema.collection import CollectionInfo, ListedCollection, Versions, distance_named
 from semlex.store.schema.locks import SETUP_LOCK, no_such_collection

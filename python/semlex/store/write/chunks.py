@@ -27,7 +27,7 @@ from semlex.store.embedding_versions import (
 )
 from semlex.store.postgres.database import Database, write_guard
 from semlex.store.postgres.errors import UNIQUE_VIOLATION
-from semlex.store.postgres.settings import fetch_row, fetch_rows, fetch_value
+from semlex.store.postgres.rows import fetch_row, fetch_rows, fetch_value
 from semlex.store.query.leg import Key, Statement
 from semlex.store.schema.locks import gone, writing_lock
 from semlex.store.write.chunk_batch import AS_JSON, COLUMNS, KEYWORD_ID, ChunkBatch, Column, RowSource

@@ -9,7 +9,7 @@ from uuid import UUID
 from psycopg import sql
 
 from semlex.store.embedding_versions import stored_versions
-from semlex.store.postgres.settings import fetch_row, fetch_rows, fetch_value, only_row
+from semlex.store.postgres.rows import fetch_row, fetch_rows, fetch_value, only_row
 from semlex.store.query.filters import Filter, is_of_document
 from semlex.store.query.leg import Key, key_arrays
 from semlex.store.write.copy import ids_of

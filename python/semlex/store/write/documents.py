@@ -14,7 +14,7 @@ from psycopg import sql
 
 from semlex import _core
 from semlex.options.collection import ChunkSettings
-from semlex.store.postgres.settings import cursor_with_times, fetch_row, fetch_rows, fetch_value
+from semlex.store.postgres.rows import cursor_with_times, fetch_row, fetch_rows, fetch_value
 from semlex.store.query.leg import Key, key_arrays
 from semlex.store.schema.locks import gone, hold_collection, share_writing, writing_lock
 from semlex.store.schema.names import Names, insertion

@@ -12,7 +12,7 @@ from semlex import _core
 from semlex.errors import ConfigurationError
 from semlex.options.collection import ChunkSettings
 from semlex.store.embedding_versions import stored_versions
-from semlex.store.postgres.settings import fetch_row, fetch_rows
+from semlex.store.postgres.rows import fetch_row, fetch_rows
 from semlex.store.query.filters import Filter
 from semlex.store.schema.locks import hold_collection
 from semlex.store.write.deletes import Selection, delete_within

@@ -1,7 +1,8 @@
 //! Texts into chunks: slices of the text, in order, each within a bound of tokens.
 //!
-//! Three steps: a reader of the format (`markdown`, `restructured`, `code`) makes an `outline`, `gather` joins sections
-//! that are too small to stand alone, `split` cuts what is too long. All positions inside are bytes; `offsets` turns them into characters and back.
+//! Three steps: a reader of the format (`markdown`, `restructured`, `code`) makes an `outline`, `joined_sections` joins
+//! sections that are too small to stand alone, `split` cuts what is too long. All positions inside are bytes; `offsets`
+//! turns them into characters and back.
 //!
 //! What holds for every answer: chunks begin and end with a character that is not blank; starts and ends ascend; every
 //! character that is not blank lies in a chunk; a chunk holds at most `max_tokens` tokens (unless one character alone
@@ -10,7 +11,7 @@
 
 mod boundaries;
 pub mod code;
-mod gather;
+mod joined_sections;
 pub mod markdown;
 pub mod offsets;
 mod options;
@@ -67,7 +68,7 @@ pub fn split_text(text: &str, tokens: &Tokens, options: &Options) -> Chunks {
         Structure::Code(language) => code::outline(text, language),
     };
     let mut ranges = Vec::new();
-    for group in gather::groups(&outline.sections, tokens, options) {
+    for group in joined_sections::groups(&outline.sections, tokens, options) {
         split::split(text, group, &outline, tokens, options, &mut ranges);
     }
     let lines = line_numbers(text, ranges.iter().map(|range| range.start));

@@ -14,7 +14,7 @@ from semlex.options.collection import DEFAULT_BM25, Bm25Options
 from semlex.store.keyword.base import Analyzers, Rebuilt, Reserved, refuse_unknown_languages
 from semlex.store.keyword.bm25 import merge, rebuild, write
 from semlex.store.keyword.bm25.segments import check_row_keys
-from semlex.store.postgres.settings import only_row
+from semlex.store.postgres.rows import only_row
 from semlex.store.query.passing_ids import database_state, passing_ids
 from semlex.store.segments import ask_sizes, check_manifest, chunk_ids, live_ids, read_state
 from semlex.store.write.copy import ids_of

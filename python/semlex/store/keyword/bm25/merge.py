@@ -18,7 +18,8 @@ from semlex import _core
 from semlex.errors import SemlexError, StoreError
 from semlex.store.keyword.bm25.segments import NewSegment, Source, posting_rows, write_segments
 from semlex.store.postgres.errors import LOCK_NOT_AVAILABLE
-from semlex.store.postgres.settings import fetch_value, set_local
+from semlex.store.postgres.rows import fetch_value
+from semlex.store.postgres.settings import set_local
 from semlex.store.segments import (
     SEGMENT_CHUNKS,
     check_manifest,

@@ -14,7 +14,8 @@ from semlex.errors import StoreError
 from semlex.store.keyword.base import Analyzers, Rebuilt
 from semlex.store.keyword.bm25.segments import NewSegment, write_segments
 from semlex.store.keyword.bm25.write import SegmentWriter
-from semlex.store.postgres.settings import only_row, set_local
+from semlex.store.postgres.rows import only_row
+from semlex.store.postgres.settings import set_local
 from semlex.store.schema.locks import without_writers, writing_lock
 from semlex.store.segments import SEGMENT_CHUNKS, chunk_ids, live_ids, merging_lock, read_state, segment_ids
 

@@ -11,7 +11,7 @@ from psycopg import sql
 
 from semlex import _core
 from semlex.errors import AnalyzerVersionError, DamagedSegmentError
-from semlex.store.postgres.settings import fetch_value
+from semlex.store.postgres.rows import fetch_value
 from semlex.store.query.leg import Statement
 from semlex.store.write.copy import copy_rows
 
