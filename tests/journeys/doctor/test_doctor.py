@@ -3,7 +3,7 @@
 import pytest
 
 from semlex import IvfflatIndex, _core
-from semlex.diagnostics import checks, doctor, tuning
+from semlex.diagnostics import checks, doctor, server_settings
 from semlex.errors import CollectionNotFoundError
 from semlex.retriever.synchronous import SyncClient
 from semlex.store import embedding_versions
@@ -443,7 +443,7 @@ def test_a_log_that_is_missing_is_made_again(database_url):
 
 @pytest.mark.slow
 def test_the_command(shell, monkeypatch):
-    monkeypatch.setattr(tuning, "machine_memory", lambda: 2**30)  # for which the tests' server is set up well
+    monkeypatch.setattr(server_settings, "machine_memory", lambda: 2**30)  # for which the tests' server is set up well
     assert "0 collections of schema semlex" in shell("doctor").stdout
     shell("index", "docs", "-c", "handbook", "--model", "static")
     well = shell("doctor").stdout
