@@ -97,13 +97,12 @@ async def _look_at_collection(
 ) -> bool:
     """Check a collection; return whether that was possible."""
     where = of_collection(names.schema, names.collection)
-    stored = None
+    collection = None
     with _errors_noted(found, EVERY_CHECK, where):
-        stored = await _limited(database, "collection", lambda connection: find(connection, names))
-    if stored is None:
+        collection = await _limited(database, "collection", lambda connection: find(connection, names))
+    if collection is None:
         return False  # dropped in the meantime, or not readable
-    collection, version = stored
-    if version != len(migrations.COLLECTION):
+    if collection.schema_version != len(migrations.COLLECTION):
         reason = "its tables are of an older semlex; semlex maintain migrate updates them"
         found.not_checked.append(NotChecked(EVERY_CHECK, where, reason))
         return False

@@ -422,9 +422,8 @@ async def as_it_is(connection: Connection, opened: CollectionInfo) -> Collection
     found = await find(connection, opened.names)
     if found is None:
         raise gone(opened)
-    collection, _ = found
-    own = None if opened.embedding is None else collection.versions.of(opened.embedding.identity_key)
-    return replace(collection, embedding=own or collection.embedding)
+    own = None if opened.embedding is None else found.versions.of(opened.embedding.identity_key)
+    return replace(found, embedding=own or found.embedding)
 
 
 async def _dump_table(parts: AsyncIterator[RowPart], writer: TableWriter, tell: Callable[[int], None]) -> DumpedFile:

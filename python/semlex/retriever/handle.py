@@ -194,7 +194,7 @@ class Handle:
         stored = await registry.find_collection(database, self.names)
         if stored is None:
             if not create:  # before a model is opened
-                await registry.open_collection(database, self.names, None, create=False)
+                await registry.open_found(database, self.names, None, None, create=False)
             self.wanted.chunk_settings().check()
         else:
             # How vectors are stored is known when it is known which: a model has its own.
@@ -203,7 +203,7 @@ class Handle:
         settings = self.wanted.settings()
         if models.counter_name is not None:
             settings = replace(settings, token_counter=models.counter_name)
-        info = await registry.open_collection(database, self.names, settings, create=create)
+        info = await registry.open_found(database, self.names, stored, settings, create=create)
         if models.version is not None:
             info = for_model(info, models.version)
         self.wanted.check(name, info.options)  # somebody else may have made it in the meantime

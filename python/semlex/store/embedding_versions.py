@@ -13,10 +13,10 @@ from psycopg.types.json import Jsonb
 from semlex import _core
 from semlex.errors import ConfigurationError, ModelMismatchError, StoreError
 from semlex.store.jobs import NewJob, store_job
-from semlex.store.postgres.rows import fetch_row, fetch_rows, fetch_value
+from semlex.store.postgres.rows import execute_all, fetch_row, fetch_rows, fetch_value
 from semlex.store.postgres.settings import server_time, set_local
 from semlex.store.schema.collection import MAX_DIMENSIONS, CollectionInfo, EmbeddingVersion, Versions, for_model
-from semlex.store.schema.locks import SETUP_LOCK, gone, hold_collection, lock_briefly
+from semlex.store.schema.locks import SETUP_LOCK, gone, hold_collection, lock_briefly, take_locks
 from semlex.store.schema.names import Names, insertion
 from semlex.store.schema.registry import find
 from semlex.store.write.copy import copy_rows
@@ -51,12 +51,11 @@ async def ensure_embedding_version(
 
     async def work(connection: Connection) -> CollectionInfo:
         names = collection.names
-        await set_local(connection, lock_timeout="60s")
-        await connection.execute("SELECT pg_advisory_xact_lock(%s)", [SETUP_LOCK])
+        await take_locks(connection, SETUP_LOCK, lock_timeout="60s")
         found = await find(connection, names)
-        if found is None or found[0].collection_id != collection.collection_id:
+        if found is None or found.collection_id != collection.collection_id:
             raise gone(collection)
-        now_open = replace(found[0], keyword=collection.keyword)
+        now_open = replace(found, keyword=collection.keyword)
         if now_open.versions.standing:
             return for_model(now_open, wanted)
         building = now_open.versions.building
@@ -110,8 +109,7 @@ async def create_version(
         "PRIMARY KEY (document_id, chunk_id)"
     ).format(vector_type)
     options = sql.SQL(" WITH (toast_tuple_target = {})").format(sql.Literal(MAX_ROW_BYTES))
-    for statement in names.creation(f"embedding_{version.version}", columns, options):
-        await connection.execute(statement)
+    await execute_all(connection, names.creation(f"embedding_{version.version}", columns, options))
     values = asdict(version) | {"name": names.collection, "created_at": now, "building": building}
     values |= {"token_counter": token_counter, "calibration": None}
     await connection.execute(insertion(names.embedding_version, values), values)
@@ -435,8 +433,7 @@ async def drop_version(connection: Connection, collection: CollectionInfo, versi
         sql.SQL("DELETE FROM {} WHERE name = %s AND version = %s").format(names.embedding_version),
         [names.collection, version],
     )
-    await lock_briefly(connection)
-    await connection.execute(sql.SQL("DROP TABLE {}").format(names.embedding(version)))
+    await lock_briefly(connection, sql.SQL("DROP TABLE {}").format(names.embedding(version)))
     # A writer whose snapshot is older fails then, instead of going by what it sees.
     await connection.execute(
         sql.SQL("UPDATE {} SET updated_at = %s WHERE name = %s").format(names.registry), [utc_now(), names.collection]

@@ -1,4 +1,4 @@
-"""How often a search asks the server, and that an answer in one round trip is that of a whole transaction."""
+"""How often semlex asks the server, and that an answer in one round trip is that of a whole transaction."""
 
 import asyncio
 import itertools
@@ -46,7 +46,7 @@ def texts_of(count, first=0):
 
 
 class Wire:
-    """What goes over the connections of a pool. The client waits for an answer to each Sync, and to a Flush alone."""
+    """What goes over the connections of a pool. The client waits for an answer to a Query, a Sync or a Flush alone."""
 
     def __init__(self, trace, patch):
         self._trace, prepare = trace, database.configure
@@ -64,7 +64,8 @@ class Wire:
         self._trace.seek(0)
         self._trace.truncate()
         sent = [name.strip() for name in re.findall(r"^[^\t]+\tF\t[0-9]+\t([^\t\n]+)", text, re.MULTILINE)]
-        trips = sum(name == "Sync" or (name == "Flush" and before != "Sync") for before, name in pairwise(["", *sent]))
+        waits = ("Query", "Sync")
+        trips = sum(name in waits or (name == "Flush" and before != "Sync") for before, name in pairwise(["", *sent]))
         return trips, sent.count("Execute")
 
 
@@ -116,6 +117,16 @@ async def test_searches_take_few_round_trips(database_url, wire):
             wire.counts()
             assert len(await collection.search("stone cloud")) == 5
             assert wire.counts()[0] == 1
+
+
+async def test_collections_are_made_opened_and_dropped_in_few_round_trips(database_url, wire):
+    trips = {}
+    for act in ("made", "opened", "dropped"):
+        async with Client(database_url, "none", use_reranking=False) as client:
+            wire.counts()
+            await (client.drop("x") if act == "dropped" else client.collection("x").count())
+            trips[act], _ = wire.counts()
+    assert trips == {"made": 21, "opened": 6, "dropped": 13}
 
 
 async def test_answers_that_arrive_together_are_read_in_rounds_of_their_own(database_url, monkeypatch):

@@ -206,8 +206,9 @@ async def delete_tables(connection: Connection, names: Names) -> list[str]:
     """Delete the definitions of a collection that is being dropped; return the names of tables that had triggers."""
     deleted = sql.SQL("DELETE FROM {} WHERE collection = %s RETURNING source_id, name, definition ->> 'changes'")
     gone = await fetch_rows(connection, deleted.format(names.followed_table), [names.collection])
-    changes = sql.SQL("DELETE FROM {} WHERE source_id = ANY(%s)").format(names.row_change)
-    await connection.execute(changes, [[source_id for source_id, _, _ in gone]])
+    if gone:
+        changes = sql.SQL("DELETE FROM {} WHERE source_id = ANY(%s)").format(names.row_change)
+        await connection.execute(changes, [[source_id for source_id, _, _ in gone]])
     return [name for _, name, changes in gone if changes == "trigger"]
 
 

@@ -15,7 +15,14 @@ from semlex.store.followed.definitions import StoredTable, is_as_read
 from semlex.store.followed.source import SourceTable, literal
 from semlex.store.postgres.errors import LOCK_NOT_AVAILABLE
 from semlex.store.postgres.rows import fetch_row, fetch_rows, fetch_value
-from semlex.store.schema.locks import LOCK_TIMEOUT, SETUP_LOCK, TABLE_SECONDS, between_writes, lock_briefly
+from semlex.store.schema.locks import (
+    LOCK_TIMEOUT,
+    SETUP_LOCK,
+    TABLE_SECONDS,
+    between_writes,
+    lock_briefly,
+    take_locks,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -296,11 +303,9 @@ class TableTriggers:
         with_function: bool,
     ) -> None:
         async def make(connection: Connection, statements: Sequence[sql.Composed]) -> None:
-            await connection.execute("SELECT pg_advisory_xact_lock(%s)", [SETUP_LOCK])
+            await take_locks(connection, SETUP_LOCK)
             if await is_as_read(connection, self._names, stored, held=True):
-                await lock_briefly(connection)
-                for statement in statements:
-                    await connection.execute(statement)
+                await lock_briefly(connection, *statements)
 
         doing = f"make the triggers of {self.table}"
         try:
@@ -334,9 +339,7 @@ class TableTriggers:
             ]
 
             async def drop(connection: Connection, statements: Sequence[sql.Composed] = statements) -> None:
-                await lock_briefly(connection)
-                for statement in statements:
-                    await connection.execute(statement)
+                await lock_briefly(connection, *statements)
 
             try:
                 await between_writes(
@@ -362,13 +365,12 @@ async def remove_triggers(database: Database, names: Names, name: str) -> None:
         return await _with_function(names, function, connection)
 
     async def remove(connection: Connection) -> None:
-        await connection.execute("SELECT pg_advisory_xact_lock(%s)", [SETUP_LOCK])
+        await take_locks(connection, SETUP_LOCK)
         followed = sql.SQL(
             "SELECT FROM {} WHERE collection = %s AND name = %s AND definition ->> 'changes' = 'trigger'"
         ).format(names.followed_table)
         if await fetch_row(connection, followed, [names.collection, name]) is None:
-            await lock_briefly(connection)
-            await connection.execute(statement)
+            await lock_briefly(connection, statement)
 
     tables = await database.read("look for triggers", find)
     if tables is None:

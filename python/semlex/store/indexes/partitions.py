@@ -127,9 +127,5 @@ class PartitionedBuild:
 
     async def _briefly(self, statement: sql.Composed) -> None:
         """Run a short statement under an exclusive lock, for which searches and writers wait."""
-
-        async def work(connection: Connection) -> None:
-            await lock_briefly(connection)
-            await connection.execute(statement)
-
-        await between_searches(self.database, f"make the index {self.index.suffix}", self.names, work)
+        doing = f"make the index {self.index.suffix}"
+        await between_searches(self.database, doing, self.names, lambda connection: lock_briefly(connection, statement))

@@ -6,10 +6,13 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import psycopg
+from psycopg import sql
 from psycopg.adapt import Loader
-from psycopg.pq import Format
+from psycopg.pq import Format, PipelineStatus
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from psycopg.abc import Params
     from psycopg.abc import QueryNoTemplate as Query
 
@@ -74,3 +77,11 @@ async def only_row(connection: Connection, statement: Query, values: Params | No
     row: tuple[Any, ...]
     (row,) = await fetch_rows(connection, statement, values)
     return row
+
+
+async def execute_all(connection: Connection, statements: Sequence[sql.Composed]) -> None:
+    """Run statements that bind no values, in their order and in one round trip."""
+    if statements and connection.pgconn.pipeline_status == PipelineStatus.OFF:  # a pipeline sends each separately
+        statements = [sql.SQL(";\n").join(statements)]
+    for statement in statements:
+        await connection.execute(statement, prepare=False)

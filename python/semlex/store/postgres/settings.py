@@ -57,6 +57,11 @@ async def set_local(connection: Connection, **settings: str | int) -> None:
     await connection.execute(_setting_calls(tuple(settings.items())))
 
 
+def local_settings(**settings: str | int) -> sql.Composed:
+    """Return the statement of `set_local`."""
+    return sql.SQL("SELECT {}").format(_calls(tuple(settings.items())))
+
+
 @lru_cache(maxsize=256)
 def asking_calls(question: bytes, settings: tuple[tuple[str, str | int], ...]) -> bytes:
     """Return a statement that selects the value of `question`, then sets settings as `set_local` does."""
@@ -102,7 +107,7 @@ async def current_settings(connection: Connection, *, role: bool = False) -> dic
 
 @lru_cache(maxsize=256)
 def _setting_calls(settings: tuple[tuple[str, str | int], ...]) -> bytes:
-    return sql.SQL("SELECT {}").format(_calls(settings)).as_bytes()
+    return local_settings(**dict(settings)).as_bytes()
 
 
 def _calls(settings: tuple[tuple[str, str | int], ...], *, local: bool = True) -> sql.Composed:

@@ -134,6 +134,7 @@ class CollectionInfo:
 
     names: Names
     server: ServerInfo
+    schema_version: int  # of its tables
     # Unique over time: a collection dropped and made again has another.
     collection_id: uuid.UUID
     cursor_key: bytes = field(repr=False)  # signs the cursors of its pages

@@ -11,9 +11,9 @@ from semlex.store.followed.definitions import delete_tables
 from semlex.store.followed.triggers import remove_triggers
 from semlex.store.jobs import CANCELLING, job_table
 from semlex.store.postgres.rows import fetch_row, fetch_rows
-from semlex.store.postgres.settings import server_time, set_local
+from semlex.store.postgres.settings import server_time
 from semlex.store.query.health import TABLES
-from semlex.store.schema.locks import LOCK_TIMEOUT, SETUP_LOCK, between_searches, lock_briefly
+from semlex.store.schema.locks import LOCK_TIMEOUT, SETUP_LOCK, between_searches, lock_briefly, take_locks
 from semlex.store.schema.migrations import collection_origin
 from semlex.store.schema.names import FOLLOWED_TABLE, JOB_TABLE, REGISTRY_TABLES, Names
 from semlex.store.schema.registry import collection_names, has_registry
@@ -36,8 +36,7 @@ async def drop_collection(database: Database, names: Names) -> bool:
 
     async def work(connection: Connection) -> bool:
         nonlocal dropped_id
-        await set_local(connection, lock_timeout=LOCK_TIMEOUT)
-        await connection.execute("SELECT pg_advisory_xact_lock(%s)", [SETUP_LOCK])
+        await take_locks(connection, SETUP_LOCK, lock_timeout=LOCK_TIMEOUT)
         if not await has_registry(connection, names.schema):
             return False
         collections = await collection_names(connection, names.schema)
@@ -66,10 +65,9 @@ async def drop_collection(database: Database, names: Names) -> bool:
             watched[:] = await delete_tables(connection, names)
         every = collection_origin(version, fingerprint) in ("newer", "unreleased") and names.schema != "public"
         tables = tables_of(names.collection, found, collections, every=every)
-        await lock_briefly(connection)
         if tables:
             dropped = sql.SQL(", ").join(sql.Identifier(names.schema, table) for table in tables)
-            await connection.execute(sql.SQL("DROP TABLE {}").format(dropped))
+            await lock_briefly(connection, sql.SQL("DROP TABLE {}").format(dropped))
         if JOB_TABLE in found:  # otherwise its jobs would fail, or fill a new one
             cancel = sql.SQL("UPDATE {} SET {} WHERE collection = %(collection)s AND state IN ('queued', 'running')")
             values = {"collection": names.collection, "now": await server_time(connection)}

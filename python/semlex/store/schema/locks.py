@@ -16,8 +16,8 @@ from psycopg.pq import ExecStatus
 
 from semlex.errors import CollectionDroppedError, CollectionNotFoundError, StoreError
 from semlex.store.postgres.errors import LOCK_NOT_AVAILABLE
-from semlex.store.postgres.rows import fetch_row, fetch_rows
-from semlex.store.postgres.settings import set_local
+from semlex.store.postgres.rows import execute_all, fetch_row, fetch_rows
+from semlex.store.postgres.settings import local_settings
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -159,12 +159,14 @@ async def without_writers(
 
     async def locked(connection: Connection) -> T:
         # A limit of the role is for statements that others wait for, not for this.
-        await set_local(
-            connection, lock_timeout=LOCK_TIMEOUT, statement_timeout=0, idle_in_transaction_session_timeout=0
+        await take_locks(
+            connection,
+            *([SETUP_LOCK] if sets_up else []),
+            writing_lock(collection),
+            lock_timeout=LOCK_TIMEOUT,
+            statement_timeout=0,
+            idle_in_transaction_session_timeout=0,
         )
-        if sets_up:
-            await connection.execute("SELECT pg_advisory_xact_lock(%s)", [SETUP_LOCK])
-        await connection.execute("SELECT pg_advisory_xact_lock(%s)", [writing_lock(collection)])
         await hold_collection(connection, collection, alone=True)
         return await work(connection)
 
@@ -192,9 +194,15 @@ async def between_writes(
     return await _until_free(database, doing, held, work, seconds)
 
 
-async def lock_briefly(connection: Connection) -> None:
-    """Let the transaction wait only briefly for exclusive locks on tables."""
-    await set_local(connection, lock_timeout=TABLE_LOCK_TIMEOUT)
+async def lock_briefly(connection: Connection, *statements: sql.Composed) -> None:
+    """Let the transaction wait only briefly for exclusive locks on tables; then run statements, if any are given."""
+    await execute_all(connection, [local_settings(lock_timeout=TABLE_LOCK_TIMEOUT), *statements])
+
+
+async def take_locks(connection: Connection, *keys: int, **limits: str | int) -> None:
+    """Set limits for the rest of the transaction, then take advisory locks in their order, until it ends."""
+    locks = [sql.SQL("SELECT pg_advisory_xact_lock({})").format(key) for key in keys]
+    await execute_all(connection, [*([local_settings(**limits)] if limits else []), *locks])
 
 
 def _of_collection(names: Names) -> sql.Composed:

@@ -17,12 +17,12 @@ from semlex.store.keyword.extensions import read_extension
 from semlex.store.keyword.registry import keyword_engine
 from semlex.store.postgres.errors import translate
 from semlex.store.postgres.roles import rights_to_create
-from semlex.store.postgres.rows import fetch_row, fetch_rows, fetch_value
+from semlex.store.postgres.rows import execute_all, fetch_row, fetch_rows, fetch_value
 from semlex.store.postgres.server_info import read_server_info
 from semlex.store.postgres.settings import set_local
 from semlex.store.schema import migrations
 from semlex.store.schema.collection import CollectionInfo, ListedCollection, Versions, distance_named
-from semlex.store.schema.locks import SETUP_LOCK, no_such_collection
+from semlex.store.schema.locks import SETUP_LOCK, no_such_collection, take_locks
 from semlex.store.schema.migrations import (
     check_collection,
     collection_fingerprint,
@@ -58,21 +58,28 @@ LAST_MIGRATION = sql.SQL("(SELECT to_jsonb(v) FROM {} AS v ORDER BY v.version DE
 
 async def find_collection(database: Database, names: Names) -> CollectionInfo | None:
     """Return the collection as it is stored, or None; nothing is made or migrated."""
-    found = await database.read("look for the collection", lambda connection: find(connection, names))
-    return found and found[0]
+    return await database.read("look for the collection", lambda connection: find(connection, names))
 
 
 async def open_collection(
     database: Database, names: Names, settings: CollectionSettings | None, *, create: bool = True
 ) -> CollectionInfo:
     """Open a collection, making or migrating it when needed."""
-    found = await database.read("open the collection", lambda connection: find(connection, names))
-    current = len(migrations.COLLECTION)
-    if found is not None:
-        collection, version = found
-        if version == current:
-            return collection
-    elif not create:
+    return await open_found(database, names, await find_collection(database, names), settings, create=create)
+
+
+async def open_found(
+    database: Database,
+    names: Names,
+    found: CollectionInfo | None,
+    settings: CollectionSettings | None,
+    *,
+    create: bool = True,
+) -> CollectionInfo:
+    """Open what `find_collection` has returned, making or migrating it when needed."""
+    if found is not None and found.schema_version == len(migrations.COLLECTION):
+        return found
+    if found is None and not create:
         known = [listed.name for listed in await list_collections(database, names.schema)]
         raise no_such_collection(names.collection, known)
     server = await database.read("look at the server", read_server_info)
@@ -82,10 +89,11 @@ async def open_collection(
     chosen = settings or CollectionSettings()
     distance_named(chosen.distance)
     keyword_engine(chosen.keyword_engine, chosen.language, stop_words=chosen.stop_words)
-    for attempt in range(1, SETUP_ATTEMPTS + 1):
+    attempt = 0
+    while True:
+        attempt += 1
         try:
-            await database.write("set up the collection", lambda connection: _set_up(connection, names, chosen))
-            break
+            return await database.write("set up the collection", lambda connection: _set_up(connection, names, chosen))
         except PrivilegeError as error:
             if found is None:
                 raise await _with_rights(database, names, error) from None
@@ -97,7 +105,6 @@ async def open_collection(
         except StoreError as error:
             if error.sqlstate not in ALREADY_DONE or attempt == SETUP_ATTEMPTS:
                 raise
-    return await open_collection(database, names, settings, create=False)
 
 
 async def _with_rights(database: Database, names: Names, error: PrivilegeError) -> PrivilegeError:
@@ -153,10 +160,12 @@ async def collection_names(connection: Connection, schema: str) -> list[str]:
     return [name for (name,) in await fetch_rows(connection, statement)]
 
 
-async def find(connection: Connection, names: Names) -> tuple[CollectionInfo, int] | None:
-    """Return the collection and the version of its tables; None if it does not exist."""
-    if not await has_registry(connection, names.schema):
-        return None
+async def find(connection: Connection, names: Names) -> CollectionInfo | None:
+    """Return the collection as it is stored; None if it does not exist."""
+    return await _find(connection, names) if await has_registry(connection, names.schema) else None
+
+
+async def _find(connection: Connection, names: Names) -> CollectionInfo | None:
     row = await fetch_row(
         connection,
         sql.SQL(
@@ -186,8 +195,7 @@ async def find(connection: Connection, names: Names) -> tuple[CollectionInfo, in
     collection_id = uuid.UUID(stored["collection_id"])
     key = bytes.fromhex(stored["cursor_key"])
     names = replace(names, partitions=settings.partitions)
-    info = CollectionInfo(names, server, collection_id, key, settings, versions.answering, engine, versions)
-    return info, version
+    return CollectionInfo(names, server, version, collection_id, key, settings, versions.answering, engine, versions)
 
 
 async def _keyword_engine(connection: Connection, settings: CollectionSettings) -> KeywordEngine:
@@ -209,28 +217,32 @@ async def migrate_registry(database: Database, schema: str) -> None:
 
 
 async def _lock_for_setup(connection: Connection) -> None:
-    await set_local(connection, lock_timeout="60s")
-    await connection.execute("SELECT pg_advisory_xact_lock(%s)", [SETUP_LOCK])
+    await take_locks(connection, SETUP_LOCK, lock_timeout="60s")
     await set_local(connection, lock_timeout="5s")
 
 
-async def _set_up(connection: Connection, names: Names, settings: CollectionSettings) -> None:
+async def _set_up(connection: Connection, names: Names, settings: CollectionSettings) -> CollectionInfo:
+    """Make or migrate the collection, unless somebody else has done so in the meantime; return it as it is stored."""
     await _lock_for_setup(connection)
     await _ensure_extension(connection)
     await _ensure_registry(connection, names.schema)
-    found = await find(connection, names)
-    if found is not None:
-        for statement in collection_statements(found[0].names, found[1]):
-            await connection.execute(statement)
-        return
-    names = replace(names, partitions=settings.partitions)
-    for migration in migrations.COLLECTION:
-        for statement in migration(names):
-            await connection.execute(statement)
+    found = await _find(connection, names)
+    if found is None:
+        await _make(connection, replace(names, partitions=settings.partitions), settings)
+    elif statements := collection_statements(found.names, found.schema_version):
+        await execute_all(connection, statements)
+    else:
+        return found
+    made = await _find(connection, names)
+    assert made is not None  # noqa: S101 - stored in this transaction
+    return made
+
+
+async def _make(connection: Connection, names: Names, settings: CollectionSettings) -> None:
     now = utc_now()
     engine = await _keyword_engine(connection, settings)
-    for statement in engine.create(names):
-        await connection.execute(statement)
+    made = [statement for migration in migrations.COLLECTION for statement in migration(names)]
+    await execute_all(connection, [*made, *engine.create(names)])
     values = {
         "name": names.collection,
         "collection_id": uuid.uuid4(),
@@ -312,8 +324,7 @@ async def _ensure_registry(connection: Connection, schema: str) -> None:
     version = await registry_version(connection, schema)
     if version == 0:
         await _drop_registry(connection, schema)
-    for statement in registry_statements(schema, version or 0):
-        await connection.execute(statement)
+    await execute_all(connection, registry_statements(schema, version or 0))
 
 
 async def _drop_registry(connection: Connection, schema: str) -> None:
