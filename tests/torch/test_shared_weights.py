@@ -2,8 +2,6 @@
 
 import gc
 import os
-import subprocess
-import sys
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +17,6 @@ from semlex.models.local.device import Placement
 from semlex.models.local.shared_weights import load_weights
 from semlex.models.tokenizer import TokenRows
 from tests.support import tiny_qwen3
-from tests.support.folders import ROOT
 from tests.support.spies import calls_of
 from tests.support.waiting import LIMIT, until
 from tests.support.watched_model import ROWS, look_at, opened, token_rows
@@ -160,44 +157,34 @@ def test_one_user_that_overflows_does_not_change_the_others(tmp_path, caplog):
     assert (other.report.precision, other.report.failures) == ("float16", ())
 
 
-FORK = """
-import os, pathlib, sys, threading
-sys.path.insert(0, {root!r})
-import numpy as np
-from tests.support import watched_model as runtime
-from semlex.errors import ModelError
-from semlex.models.files import find_model
-
-folder = find_model({folder!r})
-model = runtime.opened(folder, "reference")
-rows = runtime.token_rows([300, 9, 1, 200])
-states = model.last_hidden(rows)
-held, done = threading.Event(), threading.Event()
-def hold():  # as a call of another thread would
-    with model._lock, model._running.shared.lock:
-        held.set()
-        done.wait()
-threading.Thread(target=hold, daemon=True).start()
-held.wait()
-child = os.fork()
-if not child:
-    try:
-        model.last_hidden(rows)
-    except ModelError as error:
-        os._exit(0 if "spawn" in str(error) else 1)
-    os._exit(2)
-code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-done.set()
-assert np.array_equal(model.last_hidden(rows), states)
-print("child:", code)
-"""
-
-
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_forked_process_is_refused_at_once(folder):
-    program = FORK.format(root=str(ROOT), folder=folder.name)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=200, check=False)
-    assert done.stdout == "child: 0\n", done.stderr
+    model, rows = opened(folder, "reference"), token_rows([300, 9, 1, 200])
+    states = model.last_hidden(rows)
+    held, done = threading.Event(), threading.Event()
+
+    def hold():  # as a call of another thread would
+        with model._lock, model._running.shared.lock:
+            held.set()
+            done.wait()
+
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(hold)
+        held.wait()
+        if not (child := os.fork()):
+            try:
+                model.last_hidden(rows)
+            except ModelError as error:
+                os._exit(0 if "spawn" in str(error) else 1)
+            finally:
+                os._exit(2)
+        try:
+            _, status = until(lambda: (ended := os.waitpid(child, os.WNOHANG))[0] and ended, "the end of the child")
+            assert os.waitstatus_to_exitcode(status) == 0
+        finally:
+            done.set()
+    assert np.array_equal(model.last_hidden(rows), states)
 
 
 @pytest.mark.parametrize("last", [1, 2, 5])
