@@ -41,6 +41,11 @@ async def eventually(condition, what=""):
         await asyncio.sleep(PAUSE)
 
 
+async def pause():
+    """Leaves the processor to others for a moment, on an event loop."""
+    await asyncio.sleep(PAUSE)
+
+
 async def turns(count=10):
     """Lets everything that is ready on the event loop go on, so many times."""
     for _ in range(count):

@@ -18,7 +18,7 @@ import pytest
 
 from semlex.server import processes
 from semlex.server.options import ServeOptions
-from tests.support.waiting import LIMIT, eventually, held, turns, until, until_waiting, waiting
+from tests.support.waiting import LIMIT, eventually, held, pause, turns, until, until_waiting, waiting
 
 pytestmark = pytest.mark.slow
 FILE = ("--token-file", "tokens.json")
@@ -136,7 +136,7 @@ def those_of(process):
 
 
 class Load:
-    """Clients that keep their connections and ask one request after another."""
+    """Clients that keep their connections and ask one request after another, with short pauses."""
 
     def __init__(self, address):
         self.address = address
@@ -151,6 +151,7 @@ class Load:
                     self.answered += 1
                 except (httpx2.HTTPError, AssertionError) as error:
                     self.failures.append(error)
+                await pause()  # new processes need the processor to begin
 
     async def more(self, count):
         enough = self.answered + count
