@@ -219,6 +219,17 @@ def test_the_callers_connection_stays_as_it_is(database_url):
         client.collection(COLLECTION).using("a text")
 
 
+async def test_a_connection_with_await_may_be_in_a_pipeline(database_url):
+    async with await connected(database_url) as connection, Client(database_url, **options()) as client:
+        async with connection.pipeline():
+            mine = client.collection(COLLECTION).using(connection)
+            await mine.add_texts(["a text"], ids=["a"])  # which makes the collection
+            assert [hit.id for hit in await mine.search("text", 1)] == ["a"]
+        await connection.commit()
+        assert await client.collection(COLLECTION).count() == 1
+        await client.drop(COLLECTION)
+
+
 def test_a_statement_of_another_thread_waits_for_the_one_that_runs(database_url):
     begins = threading.Event()
 
