@@ -503,7 +503,19 @@ async def test_an_answer_is_freed_when_it_was_taken(connection, monkeypatch):
     assert [answer() for answer in made] == [None, None]
 
 
-async def test_an_answer_is_heard_although_the_server_is_gone(connection, database_url):
+def when_sent(monkeypatch, act):
+    """Calls `act` once: when a statement was sent and its answer is waited for, before the event loop goes on."""
+    listen, left = Answer._listen, [act]
+
+    def listening(answer, wanted):
+        listen(answer, wanted)
+        if left:
+            left.pop()()
+
+    monkeypatch.setattr(Answer, "_listen", listening)
+
+
+async def test_an_answer_is_heard_although_the_server_is_gone(connection, database_url, monkeypatch):
     """The end of the connection is there when the answer is read."""
     backend = connection.info.backend_pid
     text = "SELECT count(*) FROM pg_stat_activity WHERE pid = %s AND state = 'idle' AND query = 'SELECT 41'"
@@ -513,13 +525,14 @@ async def test_an_answer_is_heard_although_the_server_is_gone(connection, databa
             until(lambda: other.execute(text, [backend]).fetchone() == (1,), "the answer was sent")
             other.execute("SELECT pg_terminate_backend(%s, 60000)", [backend])
 
-        task = asyncio.ensure_future(connection.execute("SELECT 41"))
-        asyncio.get_running_loop().call_soon(end)
-        assert await (await task).fetchall() == [(41,)]
+        when_sent(monkeypatch, end)
+        assert await (await connection.execute("SELECT 41")).fetchall() == [(41,)]
 
 
-async def test_a_read_whose_answer_is_lost_is_repeated(database_url):
+@pytest.mark.parametrize("busy_seconds", [pool.BUSY_SECONDS, 0])
+async def test_a_read_whose_answer_is_lost_is_repeated(database_url, monkeypatch, busy_seconds):
     """Reading ahead takes the answer, and the driver then finds the end of the connection."""
+    monkeypatch.setattr(pool, "BUSY_SECONDS", busy_seconds)  # others run also before the statement is sent
     attempts = 0
     idle = "datname = current_database() AND state = 'idle' AND query = 'SELECT 41'"
     text = f"SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE {idle}"
@@ -532,7 +545,7 @@ async def test_a_read_whose_answer_is_lost_is_repeated(database_url):
             nonlocal attempts
             attempts += 1
             if attempts == 1:
-                asyncio.get_running_loop().call_soon(end)
+                when_sent(monkeypatch, end)
             return await (await snapshot.execute(b"SELECT 41", {}, is_qualified=True)).fetchall()
 
         async with Database(database_url, max_size=1, timeout=LIMIT) as database:
