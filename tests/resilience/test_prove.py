@@ -29,8 +29,7 @@ from tests.support.shell import Shell
 from tests.support.waiting import until
 
 RUN = [kind for kind in KINDS.values() if not kind.needs]
-# One scenario of each way to check data. The others are tried with lost data only, or with `--full`: they must find one
-# fault, which is what is lost, so that they find none besides.
+# One scenario of each way to check data. The others are tried with lost data only, or with `--full`.
 SOME = {"kill-index", "kill-add", "kill-reembed", "kill-follow", "crash", "together", "hostile", "damage"}
 # These scenarios store chunks of files or rows, which are counted: an added chunk may be found as a wrong count.
 OF_DOCUMENTS = {kind.name for kind in RUN if issubclass(kind, (Indexing, Following))}
@@ -113,13 +112,12 @@ def check_found(report, kinds, way):
 
 
 @pytest.mark.timeout(900)
-def test_every_scenario_finds_nothing_and_then_what_is_lost(prove, full, monkeypatch):
-    """Tries of `SOME` run twice: first with intact data, then with damaged data."""
+def test_every_scenario_finds_nothing_and_then_what_is_lost(prove, monkeypatch):
+    """Each try runs twice: first with intact data, then with damaged data."""
     intact, kills, lose = {}, [], breaking(BREAKS["lost"])
 
     def twice(scenario, attempt):
-        if full or scenario.name in SOME:
-            kills.append(attempt(scenario).kills)
+        kills.append(attempt(scenario).kills)
         intact[scenario.names.collection] = scenario.name
         return attempt(scenario)
 

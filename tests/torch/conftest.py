@@ -1,7 +1,6 @@
 """What tests of models with torch share."""
 
 import socket
-import weakref
 
 import pytest
 
@@ -38,8 +37,12 @@ def no_network(monkeypatch):
 def nothing_remembered(monkeypatch):
     """Neither weights nor outcomes of self-tests are left from other tests."""
     monkeypatch.setattr(shared_weights, "_outcomes", {})
-    monkeypatch.setattr(shared_weights, "_shared", weakref.WeakValueDictionary())
     monkeypatch.setattr(transformer, "_budgets", {})
+    others = shared_weights._shared.copy()
+    shared_weights._shared.clear()  # the same one: a fork clears it
+    yield
+    shared_weights._shared.clear()
+    shared_weights._shared.update(others)
 
 
 @pytest.fixture

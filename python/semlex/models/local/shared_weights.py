@@ -309,12 +309,5 @@ SAFEST = Placement("cpu", "float32", "the safest")
 _shared: weakref.WeakValueDictionary[tuple[str, str, str, Placement], SharedModel] = weakref.WeakValueDictionary()
 _outcomes: dict[tuple[str, str, str, Placement, type[Forward]], str | None] = {}
 _sharing = new_lock()
-
-
-def _forget() -> None:
-    """Forget, in a forked child, the weights of its parent."""
-    _shared.clear()
-
-
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+    os.register_at_fork(after_in_child=_shared.clear)
