@@ -8,6 +8,7 @@ lock (`held`) and waits until the other side asks for it (`until_waiting`), or l
 import asyncio
 import inspect
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import psycopg
@@ -63,11 +64,26 @@ class Rounds:
 
 
 @contextmanager
-def held(url, table, mode="ACCESS EXCLUSIVE"):
-    with psycopg.connect(url) as connection:
+def held(url, table, mode="ACCESS EXCLUSIVE", *, asked=None):
+    """Holds a lock on a table.
+
+    `asked` is called as soon as the lock is asked for: a transaction that has the table may end then, and whoever comes
+    later waits.
+    """
+    with psycopg.connect(url) as connection, ThreadPoolExecutor() as threads:
+        called = asked and threads.submit(_when_asked, url, connection.info.backend_pid, table, asked)
         connection.execute(f"LOCK TABLE {table} IN {mode} MODE")
+        if called:
+            called.result()
         yield connection
         connection.rollback()
+
+
+def _when_asked(url, pid, table, call):
+    with psycopg.connect(url, autocommit=True) as looking:
+        lock = "SELECT FROM pg_locks WHERE pid = %s AND relation = %s::regclass"
+        until(lambda: looking.execute(lock, [pid, table]).rowcount, f"a lock on {table} is asked for")
+    call()
 
 
 def waiting_statements(connection):

@@ -36,7 +36,7 @@ def halted(shell, arguments, moment, table, *, mode="SHARE", limits=None):
         with psycopg.connect(url) as connection:
             tables = "SELECT tablename FROM pg_tables WHERE schemaname = 'semlex' AND tablename LIKE %s"
             ((name,),) = connection.execute(tables, [table]).fetchall()
-        with held(url, f"semlex.{name}", mode) as connection:
-            program.send(signal.SIGCONT)
+        # It may have stopped inside a transaction that has the table.
+        with held(url, f"semlex.{name}", mode, asked=lambda: program.send(signal.SIGCONT)) as connection:
             until_waiting(connection)
             yield program, connection
