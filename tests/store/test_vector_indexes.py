@@ -28,7 +28,9 @@ KINDS = {
     "hnsw": HnswIndex(),
     "hnsw halfvec": HnswIndex(m=8, ef_construction=40, quantization="halfvec"),
     "hnsw bit": HnswIndex(quantization="bit"),
-    "ivfflat": IvfflatIndex(lists=20, probes=8),
+    # The centres begin as rows that the server draws: of 213 builds the worst found .9775 of the nearest with 10 of 20
+    # lists, and .9625 with 8, too near to .95.
+    "ivfflat": IvfflatIndex(lists=20, probes=10),
     "none": NoIndex(),
 }
 
@@ -98,7 +100,7 @@ def test_searches_find_the_nearest_and_report_their_plan_and_the_status_tells_th
     near = {"ivfflat": "vector index, probes 20", "none": "exact, all vectors"}
     assert hits.legs["vector"].plan == near.get(kind, f"vector index, ef_search 1000{rescored}")
     if kind == "ivfflat":
-        assert retriever.search(vector=query).legs["vector"].plan == "vector index, probes 8"
+        assert retriever.search(vector=query).legs["vector"].plan == "vector index, probes 10"
         assert retriever.search(vector=query, tuning={"probes": 1}).legs["vector"].plan == "vector index, probes 1"
 
     # More vectors are searched with a longer list.
